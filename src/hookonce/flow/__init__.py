@@ -1,0 +1,1 @@
+"""The way of an event: receive, verify, accept, claim, handle, settle."""

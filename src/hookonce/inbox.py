@@ -1,0 +1,168 @@
+"""The object that users build: sources, handlers, a database, and the doors through which events come in. Wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from hookonce.asgi.app import App, Desk
+from hookonce.clock import Clock, SystemClock
+from hookonce.errors import ConfigurationError
+from hookonce.flow.accept import Acceptor
+from hookonce.flow.receive import Bounds, Receiver
+from hookonce.model import Delivery, Stored
+from hookonce.providers import Endpoint
+from hookonce.registry import Handler, Registry, Source
+from hookonce.storage.backend import Backend
+from hookonce.storage.connect import backend_factory
+from hookonce.storage.operation import Operation
+from hookonce.telemetry import Counters
+from hookonce.worker.loop import Worker, WorkerSettings
+
+T = TypeVar("T")
+
+
+class Inbox:
+    """A durable inbox: every event is accepted once and applied once.
+
+    `database`: a URL, a SQLAlchemy engine or sessionmaker, a function that returns a connection, or nothing
+    (SQLite, `hookonce.db` in the current folder).
+    """
+
+    def __init__(
+        self,
+        database: Any = None,
+        *,
+        bounds: Bounds | None = None,
+        worker: WorkerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.registry = Registry()
+        self.counters = Counters()
+        self.clock: Clock = clock or SystemClock()
+        self.worker_settings = worker or WorkerSettings()
+        self._factory = backend_factory(database)
+        self._hands = self._factory().hands
+        self._desk = Desk(self.registry, Receiver(self.registry, self.clock, bounds or Bounds()), self.counters)
+        self._doors: dict[asyncio.AbstractEventLoop, Acceptor] = {}
+        self._background: asyncio.AbstractEventLoop | None = None
+        self._background_lock = threading.Lock()
+        self._wakes: list[Callable[[], None]] = []
+        self._desk.accepted = self._wake_workers
+
+    # -- declare ----------------------------------------------------------------------------------------------
+
+    def source(self, endpoint: Endpoint) -> Source:
+        """Add an endpoint; what comes back takes handlers: `@stripe.on("invoice.paid")`."""
+        source = Source(endpoint, self._check)
+        self.registry.add(source)
+        return source
+
+    def _check(self, handler: Handler) -> None:
+        missing = set(handler.wants) - self._hands.gives - {"event"}
+        if missing:
+            raise ConfigurationError(
+                f"{handler.where}: there is no {' or '.join(sorted(missing))} to give: {self._hands.because}",
+                do=f"this inbox gives: event, {', '.join(sorted(self._hands.gives))}",
+            )
+        colour = "async" if handler.is_async else "sync"
+        if colour not in self._hands.colours:
+            wrong, right = ("async def", "def") if handler.is_async else ("def", "async def")
+            name = getattr(handler.function, "__name__", "handler")
+            raise ConfigurationError(
+                f'{name} is "{wrong}", but {self._hands.because} ({handler.where})', code="HO109", do=f'write "{right} {name}"'
+            )
+
+    # -- receive ----------------------------------------------------------------------------------------------
+
+    def asgi(self, path: str = "") -> App:
+        """The receiver as an ASGI callable: POST `path`/<source>."""
+        return App(self._desk, self._acceptor, path=path)
+
+    def wsgi(self, path: str = "") -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+        """The receiver as a WSGI callable: POST `path`/<source>."""
+        from hookonce.wsgi import WsgiApp
+
+        return WsgiApp(self._desk, self._submit_blocking, path=path)
+
+    async def accept(self, source: str, body: bytes, headers: Mapping[str, str]) -> Stored:
+        """Accept without HTTP: a signed message from a queue. Raises VerificationError or StorageError."""
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        arrival = self._desk.receiver.arrive(Delivery(source, raw, body))
+        stored = await self._acceptor().submit(arrival)
+        self._desk.stored(arrival, stored)
+        return stored
+
+    def _acceptor(self) -> Acceptor:
+        """The acceptor of the running loop; each loop has connections of its own."""
+        loop = asyncio.get_running_loop()
+        acceptor = self._doors.get(loop)
+        if acceptor is None:
+            for closed in [known for known in self._doors if known.is_closed()]:
+                del self._doors[closed]
+            acceptor = self._doors[loop] = Acceptor(self._factory(), self.clock)
+        return acceptor
+
+    def _submit_blocking(self, arrival: Any) -> Stored:
+        """Accept from a thread: all threads of a WSGI server share the commits of one background loop."""
+        with self._background_lock:
+            if self._background is None:
+                self._background = asyncio.new_event_loop()
+                threading.Thread(target=self._background.run_forever, name="hookonce-accept", daemon=True).start()
+
+        async def submit() -> Stored:
+            return await self._acceptor().submit(arrival)
+
+        return asyncio.run_coroutine_threadsafe(submit(), self._background).result()
+
+    # -- work -------------------------------------------------------------------------------------------------
+
+    def worker(self, backend: Backend | None = None) -> Worker:
+        """A worker for the running loop."""
+        worker = Worker(backend or self._factory(), self.registry, self.clock, self.counters, self.worker_settings)
+        loop = asyncio.get_running_loop()
+        self._wakes = [*self._wakes, lambda: _wake(loop, worker)]
+        return worker
+
+    def _wake_workers(self) -> None:
+        for wake in self._wakes:
+            wake()
+
+    def process_pending(self) -> None:
+        """Work on everything that is due, then return: for cron, scripts and tests."""
+
+        async def drain() -> None:
+            backend = self._factory()
+            try:
+                await Worker(backend, self.registry, self.clock, self.counters, self.worker_settings).drain()
+            finally:
+                await backend.close()
+
+        asyncio.run(drain())
+
+    # -- ask --------------------------------------------------------------------------------------------------
+
+    async def with_backend(self, use: Callable[[Backend], Awaitable[T]]) -> T:
+        """Use a backend for a moment: for migrations, questions and checks."""
+        backend = self._factory()
+        try:
+            return await use(backend)
+        finally:
+            await backend.close()
+
+    async def ask(self, operation: Operation[T]) -> T:
+        """Run one read-only operation."""
+        return await self.with_backend(lambda backend: backend.read(operation))
+
+    async def close(self) -> None:
+        """Answer what waits, then close the connections of the running loop."""
+        acceptor = self._doors.pop(asyncio.get_running_loop(), None)
+        if acceptor is not None:
+            await acceptor.close()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    if worker.wanted and not loop.is_closed():
+        loop.call_soon_threadsafe(worker.wake)

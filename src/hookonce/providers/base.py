@@ -1,0 +1,131 @@
+"""What a provider is, and the endpoint that a user declares: a name, a provider, and the secrets to verify with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hookonce.errors import ConfigurationError
+from hookonce.model import Delivery, Facts, Secret
+from hookonce.providers.locate import Locators, Reader
+from hookonce.schemes.base import SECRETS_MAX, Scheme
+
+SecretInput = str | bytes | Secret
+Secrets = SecretInput | Sequence[SecretInput] | None
+"""What users may give: None is what an unset environment variable looks like, and it is refused by name."""
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How a provider delivers: what an answer must look like, and how long it may send the same event again."""
+
+    retries: bool = True
+    horizon_days: float = 30.0
+    timeout_seconds: float = 10.0
+    plain_ok: bool = False
+    id_signed: bool = False
+    content_encodings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """One kind of sender: how it signs, where it says what, and how it behaves."""
+
+    name: str
+    scheme: Scheme
+    locators: Locators
+    profile: Profile = Profile()
+    _reader: Reader = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_reader", Reader(self.locators))
+
+    def facts(self, delivery: Delivery) -> Facts:
+        """What a verified request says about its event. Never raises."""
+        return self._reader.facts(delivery)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One source of events as the user declares it. The name is part of its URL and of every event's identity."""
+
+    name: str
+    provider: Provider
+    secrets: tuple[Secret, ...]
+
+    def __post_init__(self) -> None:
+        if not _nameable(self.name):
+            raise ConfigurationError(
+                f"{self.name!r} cannot be a source's name",
+                code="HO101",
+                do="use up to 63 lower-case letters, digits, - and _, beginning with a letter or a digit",
+            )
+
+
+def _nameable(name: object) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+SecretCheck = Callable[[bytes], "str | None"]
+
+
+def read_secrets(given: Secrets, *, name: str, check: SecretCheck | None = None) -> tuple[Secret, ...]:
+    """Turn what the user gave into secrets, or say everything that is wrong with them without showing them."""
+    listed = _listed(given)
+    problems = []
+    secrets = []
+    for number, item in enumerate(listed, start=1):
+        which = f"{name}: secret {number}" if len(listed) > 1 else f"{name}: the secret"
+        secret, problem = _read_secret(item)
+        problem = problem or _problem(item, secret, check)
+        if problem:
+            problems.append(f"{which} {problem}")
+        secrets.append(secret)
+    if not listed:
+        problems.append(f"{name}: there is no secret: nothing could be verified")
+    if len(listed) > SECRETS_MAX:
+        problems.append(f"{name}: {len(listed)} secrets, but at most {SECRETS_MAX} are tried: remove the expired ones")
+    if problems:
+        raise ConfigurationError(problems[0] if len(problems) == 1 else problems, code="HO101")
+    return tuple(secrets)
+
+
+def _listed(given: object) -> list[object]:
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        return [given]
+    return list(given)
+
+
+def _read_secret(item: object) -> tuple[Secret, str | None]:
+    match item:
+        case Secret(value=bytes()):
+            return item, None
+        case bytes():
+            return Secret(value=item), None
+        case str():
+            try:
+                # A byte that is no UTF-8 reaches os.environ as a surrogate, and this turns it back into that byte.
+                return Secret(value=item.encode("utf-8", "surrogateescape")), None
+            except UnicodeEncodeError:
+                return Secret(value=b""), "holds characters that cannot be encoded"
+        case None:
+            return Secret(value=b""), "is missing: is its environment variable set?"
+        case _:
+            return Secret(value=b""), f"is of type {type(item).__name__}: give text, bytes or a Secret"
+
+
+def _problem(item: object, secret: Secret, check: SecretCheck | None) -> str | None:
+    value = secret.value
+    if not value.strip():
+        return "is empty"
+    if value != value.strip() or (isinstance(item, str) and item != item.strip()):
+        return "has a space or a line break around it: remove it (a file often ends with one)"
+    if secret.not_after is not None and secret.not_after.tzinfo is None:
+        return "has a not_after without a time zone"
+    return check(value) if check is not None else None
+
+
+__all__ = ["Endpoint", "Profile", "Provider", "SecretInput", "Secrets", "read_secrets"]

@@ -1,0 +1,485 @@
+"""SQLite: one file, one writer at a time, accepts before everything else.
+
+Durable settings are applied to every connection and read back. Across processes the writer's turn is a lock on
+`<file>.lock`; below the SQLite versions that are free of the WAL-reset bug this lock is what keeps the file whole,
+because it also covers every checkpoint (guarded mode).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hookonce.errors import (
+    ConfigurationError,
+    DiskFailure,
+    HandlerMisuse,
+    HandlerTimeout,
+    RowRefused,
+    SchemaError,
+    StorageError,
+    Unavailable,
+)
+from hookonce.storage.backend import Hands
+from hookonce.storage.operation import Many, Operation, Rows, Statement, Step
+from hookonce.storage.statements import Dialect, load
+
+T = TypeVar("T")
+log = logging.getLogger("hookonce.storage")
+
+BUSY_SECONDS = 5.0
+WAL_BYTES_CHECKPOINT = 4 << 20
+BALLAST_BYTES = 1 << 20
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "virtiofs", "fuse", "afs", "ceph", "glusterfs", "lustre")
+
+# Our own transaction words carry a mark, so that a statement cached for us is never found by a handler's COMMIT.
+_BEGIN = "BEGIN IMMEDIATE /* hookonce */"
+_BEGIN_READ = "BEGIN /* hookonce */"
+_COMMIT = "COMMIT /* hookonce */"
+_ROLLBACK = "ROLLBACK /* hookonce */"
+_SAVEPOINT = "SAVEPOINT hookonce_event"
+_UNDO = "ROLLBACK TO hookonce_event"
+
+Connection = Any
+"""A connection of `sqlite3` or of a drop-in for it; which one is known at run time only."""
+
+
+def choose_module(name: str | None = None) -> Any:
+    """The SQLite library of this process: the newer `pysqlite3` where it is installed, else the standard one."""
+    for candidate in (name,) if name else ("pysqlite3", "sqlite3"):
+        try:
+            return importlib.import_module(f"{candidate}.dbapi2")
+        except ImportError:
+            continue
+    raise ConfigurationError(f"there is no SQLite library named {name}")
+
+
+def free_of_wal_reset(version: tuple[int, ...]) -> bool:
+    """Whether this SQLite has the fix for the WAL-reset bug (in 3.51.3, and in 3.50.7 and 3.44.6 of the older lines)."""
+    return (
+        version >= (3, 51, 3)
+        or (3, 50, 7) <= version < (3, 51, 0)
+        or (3, 44, 6) <= version < (3, 45, 0)
+    )
+
+
+def file_system_of(path: Path, mounts: str | None = None) -> str:
+    """The type of the file system under `path`, as the kernel's mount table has it; empty where there is none."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split()[4].replace("\\040", " ")
+        inside = str(path) == point or str(path).startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split()[0]
+    return kind
+
+
+def refuse_network_file_system(path: Path, *, allowed: bool = False, mounts: str | None = None) -> None:
+    """WAL needs memory shared between processes and locks that hold: no network file system has both."""
+    kind = file_system_of(path, mounts)
+    if not allowed and kind.startswith(NETWORK_FILE_SYSTEMS):
+        raise ConfigurationError(
+            f"{path} lies on a {kind} file system, where SQLite can lose what was committed",
+            code="HO118",
+            do="put the file on a local disk, or use PostgreSQL; to override: ?network_file_system=allowed",
+        )
+
+
+class WriterTurn:
+    """Who may write next. In this process urgent ones go first; among processes a file lock decides."""
+
+    _known: weakref.WeakValueDictionary[str, WriterTurn] = weakref.WeakValueDictionary()
+    _known_lock = threading.Lock()
+
+    @classmethod
+    def of(cls, path: Path) -> WriterTurn:
+        """The turn of a file; everybody in this process who writes to it gets the same one."""
+        with cls._known_lock:
+            name = f"{os.getpid()}:{path}"
+            turn = cls._known.get(name)
+            if turn is None:
+                turn = cls._known[name] = cls(path)
+            return turn
+
+    def __init__(self, path: Path) -> None:
+        self._condition = threading.Condition()
+        self._held = False
+        self._urgent = 0
+        self._file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, self._file)
+
+    @contextlib.contextmanager
+    def __call__(self, *, urgent: bool = False, within: float = BUSY_SECONDS) -> Iterator[None]:
+        self.acquire(urgent=urgent, within=within)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def acquire(self, *, urgent: bool = False, within: float = BUSY_SECONDS) -> None:
+        deadline = time.monotonic() + within
+        with self._condition:
+            self._urgent += urgent
+            try:
+                free = self._condition.wait_for(lambda: not self._held and (urgent or not self._urgent), within)
+            finally:
+                self._urgent -= urgent
+            if not free:
+                self._condition.notify_all()
+                raise Unavailable(f"another writer of this process held the database for {within:g} s")
+            self._held = True
+        try:
+            self._lock_file(deadline)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def release(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        with self._condition:
+            self._held = False
+            self._condition.notify_all()
+
+    def _lock_file(self, deadline: float) -> None:
+        pause = 0.0005
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable("another process held the database for too long") from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.01)
+
+
+class SqliteFile:
+    """One database file as this process sees it: how to open it, whose turn it is, what to do when the disk is full."""
+
+    def __init__(self, path: Path, *, module: Any = None, connect: Callable[[], Connection] | None = None) -> None:
+        self.path = path
+        self.module = module or choose_module()
+        self._connect = connect
+        self.turn = WriterTurn.of(path)
+        self.guarded = not free_of_wal_reset(self.module.sqlite_version_info)
+        self.blocks = load("sqlite", "named")
+        self._ballast = Path(f"{path}.ballast")
+
+    def open(self) -> Connection:
+        """A connection in production settings, read back: a setting that did not take is an error."""
+        with self.turn():
+            conn = self._connect() if self._connect else self.module.connect(
+                str(self.path), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                conn.isolation_level = None
+                self._settle_pragmas(conn)
+            except BaseException:
+                conn.close()
+                raise
+            self._keep_ballast()
+        return conn
+
+    def _settle_pragmas(self, conn: Connection) -> None:
+        wanted = {"journal_mode": "wal", "synchronous": 2, "journal_size_limit": 64 << 20}
+        wanted["wal_autocheckpoint"] = 0 if self.guarded else 1000
+        for name, value in wanted.items():
+            conn.execute(f"PRAGMA {name} = {value}")
+            seen = conn.execute(f"PRAGMA {name}").fetchone()[0]
+            if seen != value:
+                raise ConfigurationError(
+                    f"{self.path}: SQLite answered {name} = {seen}, not {value}", code="HO118",
+                    do="put the file on a local disk that supports shared memory",
+                )
+
+    def checkpoint_if_large(self, conn: Connection) -> None:
+        """In guarded mode checkpoints are ours, inside the turn."""
+        if not self.guarded:
+            return
+        with contextlib.suppress(OSError, self.module.OperationalError):
+            if os.stat(f"{self.path}-wal").st_size > WAL_BYTES_CHECKPOINT:
+                conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _keep_ballast(self) -> None:
+        """A little space held back, to be let go when the disk is full: without any, not even DELETE works."""
+        with contextlib.suppress(OSError):
+            if not self._ballast.exists():
+                space = os.statvfs(self.path.parent)
+                if space.f_bavail * space.f_frsize > 8 * BALLAST_BYTES:
+                    self._ballast.write_bytes(bytes(BALLAST_BYTES))
+
+    def drop_ballast(self) -> None:
+        with contextlib.suppress(OSError):
+            self._ballast.unlink()
+            log.error("the disk is full: %s let go; free some space", self._ballast.name)
+
+    def translate(self, error: BaseException, *, ours: bool = True) -> BaseException:
+        """A driver's error as one of ours. `ours`: the statement was ours, so a refused row is a refused row."""
+        module = self.module
+        if not isinstance(error, (module.Error, module.Warning)):
+            return error
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        text = str(error)
+        if code in (module.SQLITE_BUSY, module.SQLITE_LOCKED):
+            return Unavailable(f"the database is busy: {text}")
+        if code == module.SQLITE_FULL:
+            self.drop_ballast()
+            return Unavailable("the disk is full", do="free some space; nothing that was acknowledged is lost")
+        if code == module.SQLITE_IOERR:
+            return DiskFailure(f"the disk failed under {self.path}: {text}")
+        if code in (module.SQLITE_READONLY, module.SQLITE_CANTOPEN, module.SQLITE_PERM):
+            return Unavailable(f"{self.path} cannot be written: {text}")
+        if code in (module.SQLITE_CORRUPT, module.SQLITE_NOTADB):
+            return StorageError(f"{self.path} is damaged: {text}", do="stop; restore the last backup")
+        if "no such table: hookonce_" in text:
+            return SchemaError(f"{self.path}: {text}", do="hookonce migrate")
+        if code == module.SQLITE_INTERRUPT:
+            return HandlerTimeout("the handler ran longer than its time limit; its statement was interrupted")
+        if code == module.SQLITE_AUTH:
+            return HandlerMisuse(
+                "the handler tried to end the transaction that it was given, or to attach another file",
+                do="leave the transaction alone: it is committed for you, together with the mark",
+            )
+        return RowRefused(f"SQLite refused it: {text}") if ours else error
+
+    def execute(self, conn: Connection, step: Step) -> Rows:
+        block = self.blocks[step.name]
+        if isinstance(step, Statement):
+            rows: Rows = conn.execute(block.text, step.values).fetchall()
+            return rows
+        found: list[Any] = []
+        names = [name for name, _ in block.columns]
+        for row in step.rows:
+            found += conn.execute(block.text, {**step.values, **dict(zip(names, row, strict=True))}).fetchall()
+        return found
+
+
+class SqliteBackend:
+    """The Backend of a SQLite file. Blocking calls run in two threads: one that only accepts, one for the rest."""
+
+    dialect: Dialect = "sqlite"
+    bodies_apart = True
+    groups_max = 1
+    handler_seconds = 2.0
+    lanes_max = 1
+
+    def __init__(self, file: SqliteFile) -> None:
+        self.file = file
+        self.where = f"SQLite {file.path}"
+        self.hands = Hands(frozenset({"conn"}), frozenset({"sync"}), "a SQLite connection blocks")
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._connections: dict[str, Connection] = {}
+        self._pid = os.getpid()
+
+    async def run(
+        self, operation: Operation[T], *, within: float | None = None, urgent: bool = False, single: bool = False
+    ) -> T:
+        call = partial(self._transaction, operation, "accept" if urgent else "work", within or BUSY_SECONDS)
+        return await self._in_thread("accept" if urgent else "work", call)
+
+    async def read(self, operation: Operation[T]) -> T:
+        return await self._in_thread("read", partial(self._reading, operation))
+
+    async def script(self, text: str) -> None:
+        await self._in_thread("work", partial(self._script, text))
+
+    async def _in_thread(self, name: str, call: Callable[[], T]) -> T:
+        if os.getpid() != self._pid:  # after a fork: what the parent opened is the parent's
+            self._pid, self._threads, self._connections = os.getpid(), {}, {}
+            self.file.turn = WriterTurn.of(self.file.path)
+        if name not in self._threads:
+            self._threads[name] = ThreadPoolExecutor(1, thread_name_prefix=f"hookonce-sqlite-{name}")
+        return await asyncio.get_running_loop().run_in_executor(self._threads[name], call)
+
+    def _connection(self, name: str) -> Connection:
+        if name not in self._connections:
+            self._connections[name] = self.file.open()
+        return self._connections[name]
+
+    def _transaction(self, operation: Operation[T], name: str, within: float) -> T:
+        file = self.file
+        try:
+            conn = self._connection(name)
+            with file.turn(urgent=name == "accept", within=within):
+                conn.execute(_BEGIN)
+                try:
+                    result = drive(operation, partial(file.execute, conn))
+                    conn.execute(_COMMIT)
+                except BaseException:
+                    self._abandon(name)
+                    raise
+                file.checkpoint_if_large(conn)
+            return result
+        except Exception as error:
+            _raise_translated(file.translate(error), error)
+
+    def _reading(self, operation: Operation[T]) -> T:
+        file = self.file
+        try:
+            conn = self._connection("read")
+            conn.execute(_BEGIN_READ)
+            try:
+                return drive(operation, partial(file.execute, conn))
+            finally:
+                conn.execute(_ROLLBACK)
+        except Exception as error:
+            _raise_translated(file.translate(error), error)
+
+    def _script(self, text: str) -> None:
+        file = self.file
+        try:
+            conn = self._connection("work")
+            with file.turn():
+                conn.executescript(f"{_BEGIN};\n{text}\n;{_COMMIT};")
+        except Exception as error:
+            self._abandon("work")
+            _raise_translated(file.translate(error), error)
+
+    def _abandon(self, name: str) -> None:
+        """After any doubt the connection is closed, never used again."""
+        conn = self._connections.pop(name, None)
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                conn.close()
+
+    def lane(self) -> SqliteLane:
+        return SqliteLane(self.file)
+
+    async def async_lane(self) -> Any:
+        raise ConfigurationError("a SQLite connection blocks: write the handler as def", code="HO109")
+
+    async def facts(self) -> Mapping[str, str]:
+        module = self.file.module
+        mode = "guarded (older than the fix for the WAL-reset bug)" if self.file.guarded else "normal"
+        return {"database": self.where, "library": f"{module.__name__} {module.sqlite_version}", "mode": mode}
+
+    async def close(self) -> None:
+        for name, thread in list(self._threads.items()):
+            await asyncio.get_running_loop().run_in_executor(thread, self._abandon, name)
+            thread.shutdown(wait=True)
+        self._threads.clear()
+
+
+class SqliteLane:
+    """One connection on which handlers are run, in one thread; it holds the writer's turn from BEGIN to the end."""
+
+    groups = True
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._conn: Connection = None
+        self._mine = False
+        self._guard = False
+        self._aborted = False
+
+    def given(self, name: str) -> object:
+        return self._conn
+
+    def begin(self) -> None:
+        if self._aborted:
+            raise Unavailable("this lane was taken away")
+        if self._conn is None:
+            self._conn = self._file.open()
+            self._conn.set_authorizer(self._authorize)
+        self._file.turn.acquire()
+        self._mine = True
+        self._conn.execute(_BEGIN)
+
+    def execute(self, step: Step) -> Rows:
+        return self._file.execute(self._conn, step)
+
+    def savepoint(self) -> None:
+        self._conn.execute(_SAVEPOINT)
+
+    def undo(self) -> None:
+        self._conn.execute(_UNDO)
+
+    def handler_runs(self, running: bool) -> None:
+        self._guard = running
+        if not running and self._conn is not None and not self._aborted and not self._conn.in_transaction:
+            raise HandlerMisuse("the handler ended the transaction that it was given", code="HO111")
+
+    def _authorize(self, action: int, first: str | None, *_: object) -> int:
+        module = self._file.module
+        if self._guard and action in (module.SQLITE_TRANSACTION, module.SQLITE_ATTACH, module.SQLITE_DETACH):
+            return int(module.SQLITE_DENY)
+        return int(module.SQLITE_OK)
+
+    def flush(self) -> None:
+        pass
+
+    def commit(self) -> None:
+        self._conn.execute(_COMMIT)
+        self._file.checkpoint_if_large(self._conn)
+        self._release()
+
+    def rollback(self) -> None:
+        try:
+            if self._conn is not None and self._conn.in_transaction:
+                self._conn.execute(_ROLLBACK)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._mine:
+            self._mine = False
+            self._file.turn.release()
+
+    def translate(self, error: BaseException) -> BaseException:
+        if self._aborted and isinstance(error, self._file.module.Error):
+            return HandlerTimeout("the handler ran longer than its time limit; its connection was taken away")
+        return self._file.translate(error, ours=False)
+
+    def abort(self) -> None:
+        """From another thread: interrupt what runs, roll back, and let the next writer in."""
+        self._aborted = True
+        conn = self._conn
+        with contextlib.suppress(Exception):
+            conn.interrupt()
+        with contextlib.suppress(Exception):
+            conn.close()
+        self._release()
+
+    def close(self) -> None:
+        if self._conn is not None:
+            with contextlib.suppress(Exception):
+                self._conn.close()
+            self._conn = None
+
+
+def drive(operation: Operation[T], execute: Callable[[Step], Rows]) -> T:
+    """Walk through an operation on a blocking connection."""
+    try:
+        step = next(operation)
+        while True:
+            step = operation.send(execute(step))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _raise_translated(translated: BaseException, error: Exception) -> Any:
+    if translated is error:
+        raise error
+    raise translated from error

@@ -1,0 +1,1 @@
+"""The worker: claims what is due and runs handlers on lanes."""

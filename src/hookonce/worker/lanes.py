@@ -1,0 +1,118 @@
+"""The places where handlers run: a thread with a blocking connection each, or connections on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from hookonce.errors import HandlerTimeout
+from hookonce.flow.handle import AsyncLane, Done, Lane, Limits, Turn, run_async, run_sync
+from hookonce.storage.backend import Backend, Colour
+
+ABORT_SECONDS = 1.0
+"""How long a lane may take to notice that its connection is gone, before it is left behind."""
+
+
+class SyncSlot:
+    """A daemon thread and its lane. Daemon: a handler that never returns must not keep the process alive."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._lane: Lane = backend.lane()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.usable = True
+        threading.Thread(target=self._work, name="hookonce-lane", daemon=True).start()
+
+    async def run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Done]] = loop.create_future()
+        self._jobs.put((turns, limits, loop, future))
+        done, _ = await asyncio.wait({future}, timeout=limits.seconds)
+        if not done:
+            self.usable = False
+            self._lane.abort()
+            done, _ = await asyncio.wait({future}, timeout=ABORT_SECONDS)
+        if not done:
+            self._jobs.put(None)
+            future.cancel()
+            raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s and does not stop")
+        if not self.usable:
+            self._jobs.put(None)
+        return future.result()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            turns, limits, loop, future = job
+            try:
+                result: list[Done] | BaseException = run_sync(turns, self._lane, limits)
+            except BaseException as error:
+                result = error
+            try:
+                loop.call_soon_threadsafe(_settle, future, result)
+            except RuntimeError:
+                break  # the loop is gone: so is everybody who could want to know
+            del job, turns, limits, loop, future, result
+        self._lane.close()
+
+    async def close(self) -> None:
+        self._jobs.put(None)
+
+
+class AsyncSlot:
+    """A lane on this event loop."""
+
+    def __init__(self, lane: AsyncLane) -> None:
+        self._lane = lane
+        self.usable = True
+
+    async def run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
+        task = asyncio.ensure_future(run_async(turns, self._lane, limits))
+        done, _ = await asyncio.wait({task}, timeout=limits.seconds)
+        if not done:
+            self.usable = False
+            self._lane.abort()
+            task.cancel()
+            await asyncio.wait({task}, timeout=ABORT_SECONDS)
+            raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s")
+        return task.result()
+
+    async def close(self) -> None:
+        await self._lane.close()
+
+
+Slot = SyncSlot | AsyncSlot
+
+
+class Slots:
+    """At most so many lanes, opened when needed, kept while they are sound."""
+
+    def __init__(self, backend: Backend, count: int) -> None:
+        self._backend = backend
+        self._idle: dict[Colour, list[Slot]] = {"sync": [], "async": []}
+        self.free = count
+
+    async def take(self, colour: Colour) -> Slot:
+        """A lane for somebody who has counted himself in by lowering `free`."""
+        if self._idle[colour]:
+            return self._idle[colour].pop()
+        return SyncSlot(self._backend) if colour == "sync" else AsyncSlot(await self._backend.async_lane())
+
+    def give_back(self, colour: Colour, slot: Slot) -> None:
+        if slot.usable:
+            self._idle[colour].append(slot)
+
+    async def close(self) -> None:
+        for slot in [*self._idle["sync"], *self._idle["async"]]:
+            await slot.close()
+        self._idle = {"sync": [], "async": []}
+
+
+def _settle(future: asyncio.Future[list[Done]], result: list[Done] | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

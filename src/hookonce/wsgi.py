@@ -1,0 +1,80 @@
+"""The receiver as a plain WSGI callable. All threads of the server share the commits of one background loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any
+
+from hookonce.asgi.app import Desk
+from hookonce.asgi.responses import NO, YES, headers_of
+from hookonce.errors import Reason, StorageError, VerificationError
+from hookonce.model import Arrival, Delivery, Stored
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+
+
+class WsgiApp:
+    """WSGI: POST `path`/<source>. The server bounds the time that a body may take; the size is bounded here."""
+
+    def __init__(self, desk: Desk, submit: Callable[[Arrival], Stored], *, path: str = "") -> None:
+        self._desk = desk
+        self._submit = submit
+        self._prefix = path.rstrip("/") + "/"
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        status, retry_after = self._answer(environ)
+        headers = [(name.decode(), value.decode()) for name, value in headers_of(status, retry_after)]
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        return [YES if status < 300 else NO]
+
+    def _answer(self, environ: Environ) -> tuple[int, float]:
+        desk = self._desk
+        address = environ.get("REMOTE_ADDR", "")
+        path = environ.get("PATH_INFO", "")
+        source = path[len(self._prefix):] if path.startswith(self._prefix) else ""
+        retry_after = desk.receiver.admit(source, address)
+        try:
+            if retry_after:
+                raise VerificationError(Reason.RATE_LIMITED)
+            if environ.get("REQUEST_METHOD") != "POST":
+                raise VerificationError(Reason.WRONG_METHOD)
+            body = _body(environ, desk.receiver.bounds.body_bytes_max)
+            query = environ.get("QUERY_STRING", "").encode("latin-1")
+            arrival = desk.receiver.arrive(Delivery(source, _headers(environ), body, path, query, address))
+        except VerificationError as error:
+            return desk.refuse(source, address, error), retry_after
+        try:
+            return desk.stored(arrival, self._submit(arrival)), 0.0
+        except StorageError as error:
+            return desk.unavailable(arrival, error), 0.0
+
+
+def _body(environ: Environ, bytes_max: int) -> bytes:
+    announced = environ.get("CONTENT_LENGTH") or "0"
+    if not (announced.isascii() and announced.isdigit()) or len(announced) > 18 or int(announced) > bytes_max:
+        raise VerificationError(Reason.BODY_TOO_LARGE, "the announced length is not allowed")
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        body: bytes = environ["wsgi.input"].read(bytes_max + 1)
+        if len(body) > bytes_max:
+            raise VerificationError(Reason.BODY_TOO_LARGE, f"more than {bytes_max} bytes")
+        return body
+    body = environ["wsgi.input"].read(int(announced))
+    if len(body) != int(announced):
+        reason = Reason.BODY_CUT_SHORT if body else Reason.BODY_EATEN
+        raise VerificationError(reason, f"Content-Length was {announced}, {len(body)} bytes came")
+    return body
+
+
+def _headers(environ: Environ) -> list[tuple[bytes, bytes]]:
+    """Header names as ASGI has them. WSGI has joined repeated ones with a comma already."""
+    headers = [
+        (name[5:].lower().replace("_", "-").encode("latin-1"), value.encode("latin-1"))
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+        if environ.get(name):
+            headers.append((name.lower().replace("_", "-").encode(), environ[name].encode("latin-1")))
+    return headers
