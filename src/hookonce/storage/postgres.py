@@ -133,9 +133,9 @@ def _dumper(kind: str) -> type[Dumper]:
     return type(f"_{kind}_dumper", (_ArrayDumper,), {"oid": _ARRAY_OID[kind]})
 
 
-def _prepare_connection(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    for kind, array in _ARRAY_TYPE.items():
-        conn.adapters.register_dumper(array, _dumper(kind))
+# Known to every connection of the process: the types are private, so nobody else's values are affected.
+for _kind, _array in _ARRAY_TYPE.items():
+    psycopg.adapters.register_dumper(_array, _dumper(_kind))
 
 
 def values_of(block: Block, step: Step) -> dict[str, Any]:
@@ -188,7 +188,6 @@ class _Ours:
         self.warnings: list[str] = []
 
     def watch(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-        _prepare_connection(conn)
         conn.add_notice_handler(self._hear)
 
     def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
@@ -210,6 +209,7 @@ class _Session(_Ours):
         self.conn = conn
         self._blocks = blocks
         self._cursor = conn.cursor(binary=True)
+        self._plain = conn.cursor()
         self.watch(conn)
 
     async def execute(self, step: Step) -> Rows:
@@ -218,8 +218,8 @@ class _Session(_Ours):
         return await self._cursor.fetchall() if self._cursor.description else ()
 
     async def command(self, text: str) -> str:
-        await self._cursor.execute(text, prepare=False)
-        return self._cursor.statusmessage or ""
+        await self._plain.execute(text.encode(), prepare=False)
+        return self._plain.statusmessage or ""
 
 
 class PostgresBackend:
@@ -457,6 +457,7 @@ class _LaneState(_Ours):
         self._blocks = blocks
         self._conn: Any = None
         self._cursor: Any = None
+        self._plain: Any = None
         self._aborted = False
 
     def given(self, name: str) -> object:
@@ -485,12 +486,13 @@ class _LaneState(_Ours):
             raise Unavailable("this lane was taken away")
         return self._conn is None or self._conn.closed
 
-    def _adopt(self, conn: Any, cursor: Any) -> None:
-        self._conn, self._cursor = conn, cursor
+    def _adopt(self, conn: Any, cursor: Any, plain: Any) -> None:
+        self._conn, self._cursor, self._plain = conn, cursor, plain
+        cursor.format = pq.Format.BINARY
         self.watch(conn)
 
     def _check_commit(self) -> None:
-        if self._cursor.statusmessage != "COMMIT":
+        if self._plain.statusmessage != "COMMIT":
             raise NotDurable("COMMIT ended as a rollback")
         self.refuse_warnings()
 
@@ -507,10 +509,9 @@ class PostgresLane(_LaneState):
             if row is not None and row[0] == conn.info.backend_pid:
                 conn.prepare_threshold = 0
             cursor: psycopg.Cursor[TupleRow] = psycopg.Cursor(conn, row_factory=tuple_row)
-            cursor.format = pq.Format.BINARY
-            self._adopt(conn, cursor)
+            self._adopt(conn, cursor, psycopg.Cursor(conn))
         self.warnings.clear()
-        self._cursor.execute(b"BEGIN", prepare=False)
+        self._plain.execute(b"BEGIN", prepare=False)
 
     def execute(self, step: Step) -> Rows:
         block = self._blocks[step.name]
@@ -519,22 +520,22 @@ class PostgresLane(_LaneState):
         return rows
 
     def savepoint(self) -> None:
-        self._cursor.execute(b"SAVEPOINT hookonce_event", prepare=False)
+        self._plain.execute(b"SAVEPOINT hookonce_event", prepare=False)
 
     def undo(self) -> None:
-        self._cursor.execute(b"ROLLBACK TO hookonce_event", prepare=False)
+        self._plain.execute(b"ROLLBACK TO hookonce_event", prepare=False)
 
     def flush(self) -> None:
         pass
 
     def commit(self) -> None:
         self.warnings.clear()
-        self._cursor.execute(b"COMMIT", prepare=False)
+        self._plain.execute(b"COMMIT", prepare=False)
         self._check_commit()
 
     def rollback(self) -> None:
         if self._conn is not None and self._conn.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            self._cursor.execute(b"ROLLBACK", prepare=False)
+            self._plain.execute(b"ROLLBACK", prepare=False)
 
     def close(self) -> None:
         if self._conn is not None:
@@ -550,14 +551,13 @@ class AsyncPostgresLane(_LaneState):
                 self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=_GuardedAsyncCursor
             )
             cursor: psycopg.AsyncCursor[TupleRow] = psycopg.AsyncCursor(conn, row_factory=tuple_row)
-            cursor.format = pq.Format.BINARY
             await cursor.execute("SELECT pg_backend_pid()")
             row = await cursor.fetchone()
             if row is not None and row[0] == conn.info.backend_pid:
                 conn.prepare_threshold = 0
-            self._adopt(conn, cursor)
+            self._adopt(conn, cursor, psycopg.AsyncCursor(conn))
         self.warnings.clear()
-        await self._cursor.execute(b"BEGIN", prepare=False)
+        await self._plain.execute(b"BEGIN", prepare=False)
 
     async def execute(self, step: Step) -> Rows:
         block = self._blocks[step.name]
@@ -566,10 +566,10 @@ class AsyncPostgresLane(_LaneState):
         return rows
 
     async def savepoint(self) -> None:
-        await self._cursor.execute(b"SAVEPOINT hookonce_event", prepare=False)
+        await self._plain.execute(b"SAVEPOINT hookonce_event", prepare=False)
 
     async def undo(self) -> None:
-        await self._cursor.execute(b"ROLLBACK TO hookonce_event", prepare=False)
+        await self._plain.execute(b"ROLLBACK TO hookonce_event", prepare=False)
 
     async def flush(self) -> None:
         pass
@@ -579,12 +579,12 @@ class AsyncPostgresLane(_LaneState):
 
     async def commit(self) -> None:
         self.warnings.clear()
-        await self._cursor.execute(b"COMMIT", prepare=False)
+        await self._plain.execute(b"COMMIT", prepare=False)
         self._check_commit()
 
     async def rollback(self) -> None:
         if self._conn is not None and self._conn.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            await self._cursor.execute(b"ROLLBACK", prepare=False)
+            await self._plain.execute(b"ROLLBACK", prepare=False)
 
     async def close(self) -> None:
         if self._conn is not None:
