@@ -1,23 +1,23 @@
 """Every error a user can meet, grouped by who has to act.
 
-    HookonceError
-    |- ConfigurationError      the developer, at start: one error lists every problem found
-    |- VerificationError       the sender: answered 4xx, the reason stays in our log
-    |- StorageError            the operator: answered 5xx, so that the sender sends again
-    |  |- Unavailable          the database cannot be reached or does not answer in time
-    |  |- NotDurable           a commit came back, but not as a durable one
-    |  |- Busy                 a bounded queue is full
-    |  |- DiskFailure          the disk failed under an embedded database: stop, do not write on
-    |  |- RowRefused           the database refuses this row, and would refuse it again
-    |  `- SchemaError          tables missing, older or newer than this version
-    |- HandlerError            the handler's author: the attempt is counted
-    |  |- HandlerMisuse        it left its transaction; the event fails and waits for a person
-    |  |- HandlerTimeout       it took longer than allowed; its connection was taken away
-    |  `- Unreadable           the body is not what the handler reads; no attempt can change that
-    |- LostClaim               nobody: another worker owns the event now, the result is dropped
-    `- NotFound, Refused       the person at the command line
+HookonceError
+|- ConfigurationError      the developer, at start: one error lists every problem found
+|- VerificationError       the sender: answered 4xx, the reason stays in our log
+|- StorageError            the operator: answered 5xx, so that the sender sends again
+|  |- Unavailable          the database cannot be reached or does not answer in time
+|  |- NotDurable           a commit came back, but not as a durable one
+|  |- Busy                 a bounded queue is full
+|  |- DiskFailure          the disk failed under an embedded database: stop, do not write on
+|  |- RowRefused           the database refuses this row, and would refuse it again
+|  `- SchemaError          tables missing, older or newer than this version
+|- HandlerError            the handler's author: the attempt is counted
+|  |- HandlerMisuse        it left its transaction; the event fails and waits for a person
+|  |- HandlerTimeout       it took longer than allowed; its connection was taken away
+|  `- Unreadable           the body is not what the handler reads; no attempt can change that
+|- LostClaim               nobody: another worker owns the event now, the result is dropped
+`- NotFound, Refused       the person at the command line
 
-    Signal                     raised by handlers to answer: Retry, Park, Discard
+Signal                     raised by handlers to answer: Retry, Park, Discard
 """
 
 from __future__ import annotations

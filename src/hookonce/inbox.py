@@ -72,7 +72,9 @@ class Inbox:
             wrong, right = ("async def", "def") if handler.is_async else ("def", "async def")
             name = getattr(handler.function, "__name__", "handler")
             raise ConfigurationError(
-                f'{name} is "{wrong}", but {self._hands.because} ({handler.where})', code="HO109", do=f'write "{right} {name}"'
+                f'{name} is "{wrong}", but {self._hands.because} ({handler.where})',
+                code="HO109",
+                do=f'write "{right} {name}"',
             )
 
     # -- receive ----------------------------------------------------------------------------------------------

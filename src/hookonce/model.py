@@ -34,7 +34,15 @@ OPEN_STATES = frozenset({State.RECEIVED, State.PROCESSING, State.RETRYING, State
 EDGES: Mapping[State, frozenset[State]] = {
     State.RECEIVED: frozenset({State.PROCESSING, State.DISCARDED}),
     State.PROCESSING: frozenset(
-        {State.PROCESSING, State.PROCESSED, State.RETRYING, State.FAILED, State.WAITING, State.RECEIVED, State.DISCARDED}
+        {
+            State.PROCESSING,
+            State.PROCESSED,
+            State.RETRYING,
+            State.FAILED,
+            State.WAITING,
+            State.RECEIVED,
+            State.DISCARDED,
+        }
     ),
     State.RETRYING: frozenset({State.PROCESSING, State.DISCARDED}),
     State.WAITING: frozenset({State.PROCESSING, State.RECEIVED, State.DISCARDED}),

@@ -159,7 +159,9 @@ class Registry:
 
     def add(self, source: Source) -> None:
         if source.name in self.sources:
-            raise ConfigurationError(f"there are two sources named {source.name!r}", do='give one of them another name="..."')
+            raise ConfigurationError(
+                f"there are two sources named {source.name!r}", do='give one of them another name="..."'
+            )
         self.sources[source.name] = source
 
     def handler_for(self, source: str, event_type: str | None) -> Handler | None:
@@ -196,7 +198,8 @@ def wanted(function: Callable[..., Any], *, batch: int = 1) -> tuple[str, ...]:
             raise _unknown(function, name)
     if "event" not in found:
         raise ConfigurationError(
-            f"{function.__qualname__} takes no event", do=f"def {function.__name__}({'events' if batch > 1 else 'event'}, ...)"
+            f"{function.__qualname__} takes no event",
+            do=f"def {function.__name__}({'events' if batch > 1 else 'event'}, ...)",
         )
     return tuple(found)
 

@@ -26,9 +26,13 @@ class Counters:
     def lines(self) -> list[str]:
         """The counts in the text form that Prometheus reads."""
         lines = ["# TYPE hookonce_received_total counter"]
-        lines += [f'hookonce_received_total{{source="{s}",outcome="{o}"}} {n}' for (s, o), n in sorted(self.received.items())]
+        lines += [
+            f'hookonce_received_total{{source="{s}",outcome="{o}"}} {n}' for (s, o), n in sorted(self.received.items())
+        ]
         lines += ["# TYPE hookonce_handled_total counter"]
-        lines += [f'hookonce_handled_total{{source="{s}",outcome="{o}"}} {n}' for (s, o), n in sorted(self.handled.items())]
+        lines += [
+            f'hookonce_handled_total{{source="{s}",outcome="{o}"}} {n}' for (s, o), n in sorted(self.handled.items())
+        ]
         return lines
 
 

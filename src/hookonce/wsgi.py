@@ -33,7 +33,7 @@ class WsgiApp:
         desk = self._desk
         address = environ.get("REMOTE_ADDR", "")
         path = environ.get("PATH_INFO", "")
-        source = path[len(self._prefix):] if path.startswith(self._prefix) else ""
+        source = path[len(self._prefix) :] if path.startswith(self._prefix) else ""
         retry_after = desk.receiver.admit(source, address)
         try:
             if retry_after:
@@ -74,7 +74,5 @@ def _headers(environ: Environ) -> list[tuple[bytes, bytes]]:
         for name, value in environ.items()
         if name.startswith("HTTP_")
     ]
-    for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
-        if environ.get(name):
-            headers.append((name.lower().replace("_", "-").encode(), environ[name].encode("latin-1")))
-    return headers
+    named = [(b"content-type", "CONTENT_TYPE"), (b"content-length", "CONTENT_LENGTH")]
+    return headers + [(name, environ[key].encode("latin-1")) for name, key in named if environ.get(key)]

@@ -52,17 +52,27 @@ class Desk:
         self._refusals += 1
         if self._refusals <= REFUSAL_LOGS_PER_SECOND:
             log_event(
-                verify_log, logging.WARNING, "refused",
-                source=self.known(source), reason=error.reason.value, seen=error.seen, address=address,
+                verify_log,
+                logging.WARNING,
+                "refused",
+                source=self.known(source),
+                reason=error.reason.value,
+                seen=error.seen,
+                address=address,
             )
         return STATUS_OF_REASON[error.reason]
 
     def unavailable(self, arrival: Arrival, error: Exception) -> int:
         self.counters.received[arrival.source, "unavailable"] += 1
         log_event(
-            accept_log, logging.ERROR, "not stored",
-            source=arrival.source, event_id=arrival.facts.event_id, correlation_id=arrival.correlation_id,
-            error=error, refused="yes" if isinstance(error, RowRefused) else None,
+            accept_log,
+            logging.ERROR,
+            "not stored",
+            source=arrival.source,
+            event_id=arrival.facts.event_id,
+            correlation_id=arrival.correlation_id,
+            error=error,
+            refused="yes" if isinstance(error, RowRefused) else None,
         )
         return UNAVAILABLE
 
@@ -75,9 +85,15 @@ class Desk:
         if accept_log.isEnabledFor(level):
             facts = arrival.facts
             log_event(
-                accept_log, level, verdict.value,
-                source=arrival.source, event_id=facts.event_id, type=facts.type, object_id=facts.object_id,
-                receipt_id=stored.receipt_id, state="received" if verdict is Verdict.ACCEPTED else None,
+                accept_log,
+                level,
+                verdict.value,
+                source=arrival.source,
+                event_id=facts.event_id,
+                type=facts.type,
+                object_id=facts.object_id,
+                receipt_id=stored.receipt_id,
+                state="received" if verdict is Verdict.ACCEPTED else None,
                 correlation_id=arrival.correlation_id,
             )
         return status_of(verdict, plain_ok=self.registry.sources[arrival.source].endpoint.provider.profile.plain_ok)
@@ -132,8 +148,8 @@ class App:
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
-            path = path[len(root):]
-        return path[len(self._prefix):] if path.startswith(self._prefix) else ""
+            path = path[len(root) :]
+        return path[len(self._prefix) :] if path.startswith(self._prefix) else ""
 
 
 async def _refuse_other(scope: Scope, receive: Receive, send: Send) -> None:

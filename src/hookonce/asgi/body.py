@@ -15,7 +15,9 @@ class Gone(Exception):
     """The client left before its body was complete; there is nobody to answer."""
 
 
-async def read_body(receive: Receive, headers: Sequence[tuple[bytes, bytes]], *, bytes_max: int, seconds: float) -> bytes:
+async def read_body(
+    receive: Receive, headers: Sequence[tuple[bytes, bytes]], *, bytes_max: int, seconds: float
+) -> bytes:
     """The exact bytes. Raises VerificationError for a body that is too large, too slow, cut short or eaten."""
     announced = _announced(headers)
     if announced is not None and announced > bytes_max:

@@ -55,7 +55,9 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-def receipts_insert(arrivals: Sequence[Arrival], *, now: float | None, bodies_apart: bool) -> Operation[dict[bytes, ReceiptId]]:
+def receipts_insert(
+    arrivals: Sequence[Arrival], *, now: float | None, bodies_apart: bool
+) -> Operation[dict[bytes, ReceiptId]]:
     """Insert what is new, bodies included. Returns key to id of the new ones."""
     rows = yield Many("receipt_insert", [_row(arrival) for arrival in arrivals], {"now": now})
     fresh = {bytes(key): ReceiptId(identity) for identity, key in rows}
@@ -145,7 +147,9 @@ class _Waiting:
 class Acceptor:
     """The queue in front of the database, and the groups that leave it. Belongs to one event loop."""
 
-    def __init__(self, store: Store, clock: Clock, *, waiting_max: int = WAITING_MAX, budget: float = BUDGET_SECONDS) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, waiting_max: int = WAITING_MAX, budget: float = BUDGET_SECONDS
+    ) -> None:
         self._store = store
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()

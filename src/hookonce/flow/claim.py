@@ -44,7 +44,13 @@ def claim_suspect(*, lease_seconds: float, crashes_max: int, now: float | None) 
     claim_id = new_claim_id()
     rows = yield Statement(
         "receipt_claim_suspect",
-        {"lease_seconds": lease_seconds, "claim_id": claim_id, "crashes_max": crashes_max, "error": CRASHED, "now": now},
+        {
+            "lease_seconds": lease_seconds,
+            "claim_id": claim_id,
+            "crashes_max": crashes_max,
+            "error": CRASHED,
+            "now": now,
+        },
     )
     return Suspect(_claim(rows[0], claim_id), rows[0][9] == State.FAILED) if rows else None
 

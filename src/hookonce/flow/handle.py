@@ -7,8 +7,9 @@ commit together or run again, so the promise to each is the same.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -138,7 +139,9 @@ def work(turns: Sequence[Turn], limits: Limits) -> Work:
     rows = yield Many("work_lock", ids, {"claim_id": claim_id, **limits.statement_values()})
     fp("handle.after_lock")
     held = {row[0]: row for row in rows}
-    ended = [Done(turn, error=None if turn.claim.id in held else LostClaim("taken over before it began")) for turn in turns]
+    ended = [
+        Done(turn, error=None if turn.claim.id in held else LostClaim("taken over before it began")) for turn in turns
+    ]
     mine = [done for done in ended if done.error is None]
     if turns[0].handler is not None and turns[0].handler.batch > 1:
         yield from _batch(turns[0].handler, mine, held)
@@ -337,16 +340,12 @@ def _raise(lane: _Lane, error: BaseException) -> NoReturn:
     raise translated from error
 
 
-def _quietly(step: Any) -> None:
-    """A rollback that fails has still rolled back: its connection is gone."""
-    try:
+def _quietly(step: Callable[[], None]) -> None:
+    """A rollback that fails has still rolled back: its connection is gone, and the next begin finds that out."""
+    with contextlib.suppress(Exception):
         step()
-    except Exception:  # noqa: S110 - the lane finds its connection broken at the next begin
-        pass
 
 
 async def _quietly_async(lane: AsyncLane) -> None:
-    try:
+    with contextlib.suppress(Exception):
         await lane.rollback()
-    except Exception:  # noqa: S110 - as above
-        pass

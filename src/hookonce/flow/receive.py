@@ -100,7 +100,9 @@ class Receiver:
         digest = hashlib.sha256(delivery.body).digest()
         return Arrival(
             key=self._key(source, facts, digest),
-            guard=None if source.endpoint.provider.profile.id_signed else _guard(source.name, verified.signature, digest),
+            guard=None
+            if source.endpoint.provider.profile.id_signed
+            else _guard(source.name, verified.signature, digest),
             source=source.name,
             facts=facts,
             body=delivery.body,

@@ -23,9 +23,9 @@ def backend_factory(database: Any) -> Callable[[], Backend]:
     if isinstance(database, str):
         return _from_url(database)
     if _is_sqlalchemy(database):
-        from hookonce.storage.sqlalchemy import factory
+        from hookonce.storage import sqlalchemy
 
-        return factory(database)
+        return sqlalchemy.factory(database)
     if callable(database):
         return _from_function(database)
     raise ConfigurationError(

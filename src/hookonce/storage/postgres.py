@@ -37,7 +37,7 @@ from hookonce.errors import (
 )
 from hookonce.registry import Handler
 from hookonce.storage.backend import Hands
-from hookonce.storage.operation import Many, Operation, Rows, Statement, Step
+from hookonce.storage.operation import Operation, Rows, Statement, Step
 from hookonce.storage.statements import Block, Dialect, load
 
 T = TypeVar("T")
@@ -88,7 +88,10 @@ class _IntArray(_Array):
 
 
 _ARRAY_TYPE: Mapping[str, type[_Array]] = {
-    "bytea": _ByteaArray, "text": _TextArray, "float8": _FloatArray, "int8": _IntArray,
+    "bytea": _ByteaArray,
+    "text": _TextArray,
+    "float8": _FloatArray,
+    "int8": _IntArray,
 }
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from hookonce.errors import (
     ConfigurationError,
@@ -33,7 +33,7 @@ from hookonce.errors import (
     Unavailable,
 )
 from hookonce.storage.backend import Hands
-from hookonce.storage.operation import Many, Operation, Rows, Statement, Step
+from hookonce.storage.operation import Operation, Rows, Statement, Step
 from hookonce.storage.statements import Dialect, load
 
 T = TypeVar("T")
@@ -68,11 +68,7 @@ def choose_module(name: str | None = None) -> Any:
 
 def free_of_wal_reset(version: tuple[int, ...]) -> bool:
     """Whether this SQLite has the fix for the WAL-reset bug (in 3.51.3, and in 3.50.7 and 3.44.6 of the older lines)."""
-    return (
-        version >= (3, 51, 3)
-        or (3, 50, 7) <= version < (3, 51, 0)
-        or (3, 44, 6) <= version < (3, 45, 0)
-    )
+    return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51, 0) or (3, 44, 6) <= version < (3, 45, 0)
 
 
 def file_system_of(path: Path, mounts: str | None = None) -> str:
@@ -106,7 +102,7 @@ def refuse_network_file_system(path: Path, *, allowed: bool = False, mounts: str
 class WriterTurn:
     """Who may write next. In this process urgent ones go first; among processes a file lock decides."""
 
-    _known: weakref.WeakValueDictionary[str, WriterTurn] = weakref.WeakValueDictionary()
+    _known: ClassVar[weakref.WeakValueDictionary[str, WriterTurn]] = weakref.WeakValueDictionary()
     _known_lock = threading.Lock()
 
     @classmethod
@@ -189,8 +185,12 @@ class SqliteFile:
     def open(self) -> Connection:
         """A connection in production settings, read back: a setting that did not take is an error."""
         with self.turn():
-            conn = self._connect() if self._connect else self.module.connect(
-                str(self.path), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            conn = (
+                self._connect()
+                if self._connect
+                else self.module.connect(
+                    str(self.path), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
             )
             try:
                 conn.isolation_level = None
@@ -209,7 +209,8 @@ class SqliteFile:
             seen = conn.execute(f"PRAGMA {name}").fetchone()[0]
             if seen != value:
                 raise ConfigurationError(
-                    f"{self.path}: SQLite answered {name} = {seen}, not {value}", code="HO118",
+                    f"{self.path}: SQLite answered {name} = {seen}, not {value}",
+                    code="HO118",
                     do="put the file on a local disk that supports shared memory",
                 )
 
@@ -218,7 +219,7 @@ class SqliteFile:
         if not self.guarded:
             return
         with contextlib.suppress(OSError, self.module.OperationalError):
-            if os.stat(f"{self.path}-wal").st_size > WAL_BYTES_CHECKPOINT:
+            if Path(f"{self.path}-wal").stat().st_size > WAL_BYTES_CHECKPOINT:
                 conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _keep_ballast(self) -> None:
@@ -479,7 +480,7 @@ def drive(operation: Operation[T], execute: Callable[[Step], Rows]) -> T:
         return result
 
 
-def _raise_translated(translated: BaseException, error: Exception) -> Any:
+def _raise_translated(translated: BaseException, error: Exception) -> NoReturn:
     if translated is error:
         raise error
     raise translated from error

@@ -158,9 +158,7 @@ class Worker:
             self._suspects_at = 0.0 if found else now + SUSPECT_SECONDS
         fp("claim.before_claim")
         claims = await self._backend.run(
-            claiming.claim_due(
-                limit=self._limit, lease_seconds=self._settings.lease_seconds, now=self._clock.override
-            ),
+            claiming.claim_due(limit=self._limit, lease_seconds=self._settings.lease_seconds, now=self._clock.override),
             within=NOBODY_SECONDS,
             single=True,
         )
@@ -187,7 +185,12 @@ class Worker:
             self._report(claim, Outcome(state=State.FAILED, result=Result.CRASH_LOOP, error=claiming.CRASHED))
         else:
             log_event(
-                work_log, logging.WARNING, "taken over", **claim_fields(claim), crashes=claim.crashes, state="processing"
+                work_log,
+                logging.WARNING,
+                "taken over",
+                **claim_fields(claim),
+                crashes=claim.crashes,
+                state="processing",
             )
             self._ready.append(_Ready(self._turn_of(claim), time.monotonic(), alone=True))
         return True
@@ -404,8 +407,14 @@ class Worker:
             level = logging.ERROR
         if work_log.isEnabledFor(level):
             log_event(
-                work_log, level, outcome.state.value, **claim_fields(claim), state=outcome.state.value, result=result,
-                attempt=claim.attempts, error=outcome.error,
+                work_log,
+                level,
+                outcome.state.value,
+                **claim_fields(claim),
+                state=outcome.state.value,
+                result=result,
+                attempt=claim.attempts,
+                error=outcome.error,
             )
 
     def _report_lost(self, claim: Claim) -> None:
