@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -14,7 +16,7 @@ from hookonce.flow.accept import Acceptor
 from hookonce.flow.receive import Bounds, Receiver
 from hookonce.model import Delivery, Stored
 from hookonce.providers import Endpoint
-from hookonce.registry import Handler, Registry, Source
+from hookonce.registry import Handler, Registry, Source, is_named_only, named_only
 from hookonce.storage.backend import Backend
 from hookonce.storage.connect import backend_factory
 from hookonce.storage.operation import Operation
@@ -39,6 +41,7 @@ class Inbox:
         worker: WorkerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self.database = database
         self.registry = Registry()
         self.counters = Counters()
         self.clock: Clock = clock or SystemClock()
@@ -50,15 +53,62 @@ class Inbox:
         self._background: asyncio.AbstractEventLoop | None = None
         self._background_lock = threading.Lock()
         self._wakes: list[Callable[[], None]] = []
+        self._starts: list[Callable[..., None]] = []
         self._desk.accepted = self._wake_workers
 
     # -- declare ----------------------------------------------------------------------------------------------
 
-    def source(self, endpoint: Endpoint) -> Source:
-        """Add an endpoint; what comes back takes handlers: `@stripe.on("invoice.paid")`."""
+    def source(self, endpoint: Endpoint | str) -> Source:
+        """Add an endpoint; what comes back takes handlers: `@stripe.on("invoice.paid")`.
+
+        A name alone stands for a source that the configuration file brings, with its provider and its secrets.
+        """
+        if isinstance(endpoint, str):
+            endpoint = named_only(endpoint)
+        known = self.registry.sources.get(endpoint.name)
+        if known is not None and is_named_only(known.endpoint) and not is_named_only(endpoint):
+            known.endpoint = endpoint
+            return known
         source = Source(endpoint, self._check)
         self.registry.add(source)
         return source
+
+    def on_start(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Run the decorated function before the first event, in a transaction of its own: `def tables(conn): ...`."""
+        names = list(inspect.signature(function).parameters)
+        gives = sorted(self._hands.gives)
+        if len(names) != 1 or names[0] not in gives or inspect.iscoroutinefunction(function):
+            raise ConfigurationError(
+                f"{function.__qualname__} cannot be run at start", do=f"def {function.__name__}({' or '.join(gives)}): ..."
+            )
+        self._starts.append(function)
+        return function
+
+    async def start(self) -> None:
+        """Run what was registered with `on_start`. The command line does, before it serves or works."""
+
+        def run(backend: Backend) -> None:
+            lane = backend.lane()
+            try:
+                for function in self._starts:
+                    lane.begin()
+                    function(lane.given(next(iter(inspect.signature(function).parameters))))
+                    lane.flush()
+                    lane.commit()
+            except BaseException:
+                lane.rollback()
+                raise
+            finally:
+                lane.close()
+
+        if self._starts:
+            await self.with_backend(lambda backend: asyncio.to_thread(run, backend))
+
+    def adjust(self, *, bounds: Mapping[str, Any] | None = None, worker: Mapping[str, Any] | None = None) -> None:
+        """Override single bounds and worker settings, before anything is received: what the configuration says."""
+        receiver = self._desk.receiver
+        self._desk.receiver = Receiver(self.registry, self.clock, dataclasses.replace(receiver.bounds, **(bounds or {})))
+        self.worker_settings = dataclasses.replace(self.worker_settings, **(worker or {}))
 
     def _check(self, handler: Handler) -> None:
         missing = set(handler.wants) - self._hands.gives - {"event"}

@@ -10,9 +10,11 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from hookonce.errors import ConfigurationError
+from hookonce.errors import ConfigurationError, Reason, VerificationError
 from hookonce.event import Event
-from hookonce.providers.base import Endpoint
+from hookonce.model import Delivery, Secret, Verified
+from hookonce.providers.base import Endpoint, Provider
+from hookonce.providers.locate import Locators
 
 HandlerFunction = Callable[..., None] | Callable[..., Coroutine[Any, Any, None]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -146,6 +148,29 @@ class Source:
         if exact:
             return exact[0]
         return max((h for h in self.handlers if h.takes(event_type)), key=lambda h: len(h.pattern), default=None)
+
+
+class _Unconfigured:
+    """Stands for a scheme until the configuration brings one: refuses everything, signs nothing."""
+
+    def verify(self, delivery: Delivery, secrets: Sequence[Secret], now: float) -> Verified:
+        raise VerificationError(Reason.SIGNATURE_MISMATCH, "this source is not configured")
+
+    def sign(self, body: bytes, secret: Secret, now: float, message_id: str) -> list[tuple[bytes, bytes]]:
+        raise ConfigurationError("this source is not configured")
+
+
+_NAMED_ONLY = Provider(name="", scheme=_Unconfigured(), locators=Locators(event_id="body:id"))
+
+
+def named_only(name: str) -> Endpoint:
+    """A source of which the application knows the name only."""
+    return Endpoint(name, _NAMED_ONLY, ())
+
+
+def is_named_only(endpoint: Endpoint) -> bool:
+    """Whether provider and secrets are still to come."""
+    return endpoint.provider is _NAMED_ONLY
 
 
 class Registry:

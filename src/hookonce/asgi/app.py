@@ -13,7 +13,7 @@ from typing import Any
 
 from hookonce.asgi.body import Gone, read_body
 from hookonce.asgi.responses import RETRY_AFTER_SECONDS, STATUS_OF_REASON, UNAVAILABLE, messages, status_of
-from hookonce.errors import Reason, RowRefused, StorageError, VerificationError
+from hookonce.errors import DiskFailure, Reason, RowRefused, StorageError, VerificationError
 from hookonce.failpoints import fp
 from hookonce.flow.accept import Acceptor
 from hookonce.flow.receive import Receiver
@@ -36,6 +36,7 @@ class Desk:
         self.receiver = receiver
         self.counters = counters
         self.accepted: Callable[[], None] = lambda: None
+        self.disk_failed: Callable[[DiskFailure], None] = lambda _: None
         self._refusals_second = 0
         self._refusals = 0
 
@@ -106,6 +107,11 @@ class App:
         self._desk = desk
         self._acceptor = acceptor
         self._prefix = path.rstrip("/") + "/"
+
+    @property
+    def desk(self) -> Desk:
+        """Whoever serves this learns here of a disk that failed."""
+        return self._desk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

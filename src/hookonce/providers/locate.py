@@ -276,7 +276,7 @@ def msgspec_reader(paths: Sequence[Path], slow: Read) -> Read:
             if not body.isascii():
                 body.decode()  # msgspec skips over bytes that are no UTF-8 in what it does not keep
             values = get(decode(body))
-        except Exception:  # noqa: BLE001
+        except Exception:
             return slow(body)
         return (values,) if single else values
 

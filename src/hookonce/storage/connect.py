@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -13,11 +15,23 @@ from hookonce.storage.backend import Backend
 
 DEFAULT_URL = "sqlite:///hookonce.db"
 
+_default_url: ContextVar[str] = ContextVar("hookonce_default_url", default=DEFAULT_URL)
+
+
+@contextmanager
+def default_database(url: str) -> Iterator[None]:
+    """What an inbox that names no database gets, while the command line imports the application."""
+    token = _default_url.set(url)
+    try:
+        yield
+    finally:
+        _default_url.reset(token)
+
 
 def backend_factory(database: Any) -> Callable[[], Backend]:
     """A function that makes a fresh backend for one event loop. Mistakes are reported here, at start."""
     if database is None:
-        database = DEFAULT_URL
+        database = _default_url.get()
     if isinstance(database, Path):
         return _sqlite(database, {})
     if isinstance(database, str):

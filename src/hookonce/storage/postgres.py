@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import socket
-import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -38,6 +37,8 @@ from hookonce.errors import (
 from hookonce.registry import Handler
 from hookonce.storage.backend import Hands
 from hookonce.storage.operation import Operation, Rows, Statement, Step
+from hookonce.storage.pgarray import ARRAY_OID, ARRAY_TYPE, pack
+from hookonce.storage.pgsession import PgSession
 from hookonce.storage.statements import Block, Dialect, load
 
 T = TypeVar("T")
@@ -58,71 +59,6 @@ KEEPALIVE: Mapping[str, Any] = {
     "application_name": "hookonce",
 }
 
-_ARRAY_OID = {"bytea": 1001, "text": 1009, "float8": 1022, "int8": 1016}
-_ELEMENT_OID = {"bytea": 17, "text": 25, "float8": 701, "int8": 20}
-_HEADER = struct.Struct("!iiIii")
-_FLOAT = struct.Struct("!id")
-_INT = struct.Struct("!iq")
-_LENGTH = struct.Struct("!i")
-_NULL = _LENGTH.pack(-1)
-
-
-class _Array(bytes):
-    """A one-dimensional array in PostgreSQL's binary form, ready to send."""
-
-
-class _ByteaArray(_Array):
-    pass
-
-
-class _TextArray(_Array):
-    pass
-
-
-class _FloatArray(_Array):
-    pass
-
-
-class _IntArray(_Array):
-    pass
-
-
-_ARRAY_TYPE: Mapping[str, type[_Array]] = {
-    "bytea": _ByteaArray,
-    "text": _TextArray,
-    "float8": _FloatArray,
-    "int8": _IntArray,
-}
-
-
-def pack(kind: str, column: Sequence[Any]) -> _Array:
-    """A column of values as one array parameter. Done here because a dumper call a value costs more than the insert."""
-    parts: list[bytes] = [_HEADER.pack(1, 1, _ELEMENT_OID[kind], len(column), 1)]
-    add = parts.append
-    match kind:
-        case "bytea":
-            for value in column:
-                if value is None:
-                    add(_NULL)
-                else:
-                    add(_LENGTH.pack(len(value)))
-                    add(value)
-        case "text":
-            for value in column:
-                if value is None:
-                    add(_NULL)
-                else:
-                    encoded = value.encode()
-                    add(_LENGTH.pack(len(encoded)))
-                    add(encoded)
-        case "float8":
-            for value in column:
-                add(_NULL if value is None else _FLOAT.pack(8, value))
-        case _:
-            for value in column:
-                add(_NULL if value is None else _INT.pack(8, value))
-    return _ARRAY_TYPE[kind](b"".join(parts))
-
 
 class _ArrayDumper(Dumper):
     format = pq.Format.BINARY
@@ -133,11 +69,11 @@ class _ArrayDumper(Dumper):
 
 @cache
 def _dumper(kind: str) -> type[Dumper]:
-    return type(f"_{kind}_dumper", (_ArrayDumper,), {"oid": _ARRAY_OID[kind]})
+    return type(f"_{kind}_dumper", (_ArrayDumper,), {"oid": ARRAY_OID[kind]})
 
 
 # Known to every connection of the process: the types are private, so nobody else's values are affected.
-for _kind, _array in _ARRAY_TYPE.items():
+for _kind, _array in ARRAY_TYPE.items():
     psycopg.adapters.register_dumper(_array, _dumper(_kind))
 
 
@@ -184,47 +120,6 @@ def cut(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-class _Ours:
-    """What our own connections share: autocommit, binary arrays, and an ear for warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def watch(self, conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-        conn.add_notice_handler(self._hear)
-
-    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
-        if (notice.severity_nonlocalized or notice.severity) == "WARNING":
-            self.warnings.append(notice.message_primary or "")
-
-    def refuse_warnings(self) -> None:
-        """A cancelled wait for the standby ends in success and a WARNING: that is no durable commit."""
-        if self.warnings:
-            heard, self.warnings = self.warnings, []
-            raise NotDurable(f"the server warned while committing: {heard[0]}")
-
-
-class _Session(_Ours):
-    """One asynchronous connection of ours."""
-
-    def __init__(self, conn: psycopg.AsyncConnection[TupleRow], blocks: Mapping[str, Block]) -> None:
-        super().__init__()
-        self.conn = conn
-        self._blocks = blocks
-        self._cursor = conn.cursor(binary=True)
-        self._plain = conn.cursor()
-        self.watch(conn)
-
-    async def execute(self, step: Step) -> Rows:
-        block = self._blocks[step.name]
-        await self._cursor.execute(block.text, values_of(block, step))
-        return await self._cursor.fetchall() if self._cursor.description else ()
-
-    async def command(self, text: str) -> str:
-        await self._plain.execute(text.encode(), prepare=False)
-        return self._plain.statusmessage or ""
-
-
 class PostgresBackend:
     """The Backend of a PostgreSQL database."""
 
@@ -241,8 +136,8 @@ class PostgresBackend:
         info = psycopg.conninfo.conninfo_to_dict(conninfo)
         self.where = f"PostgreSQL {info.get('user', '')}@{info.get('host', '')}:{info.get('port', 5432)}/{info.get('dbname', '')}"
         self.hands = Hands(frozenset({"conn"}), frozenset({"sync", "async"}), "a psycopg connection")
-        self.blocks = load("postgres", "pyformat")
-        self._idle: deque[_Session] = deque()
+        self.blocks = load("postgres", "numeric_dollar")
+        self._idle: deque[PgSession] = deque()
         self._room = CONNECTIONS_MAX
         self._free: asyncio.Condition | None = None
         self._pid = os.getpid()
@@ -270,7 +165,7 @@ class PostgresBackend:
     async def read(self, operation: Operation[T]) -> T:
         return await self.run(operation, within=30.0)
 
-    async def _drive(self, operation: Operation[T], session: _Session, *, single: bool) -> T:
+    async def _drive(self, operation: Operation[T], session: PgSession, *, single: bool) -> T:
         if not single:
             await session.command("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
@@ -293,13 +188,13 @@ class PostgresBackend:
         else:
             await self._give_back(session)
 
-    async def _take(self) -> _Session:
+    async def _take(self) -> PgSession:
         if os.getpid() != self._pid:  # after a fork: what the parent opened is the parent's
             self._pid, self._idle, self._room, self._free = os.getpid(), deque(), CONNECTIONS_MAX, None
         while True:
             if self._idle:
                 session = self._idle.pop()
-                if not session.conn.closed:
+                if session.usable:
                     return session
                 self._room += 1
                 continue
@@ -315,16 +210,14 @@ class PostgresBackend:
             async with self._free:
                 await self._free.wait_for(lambda: self._idle or self._room)
 
-    async def _open(self) -> _Session:
+    async def _open(self) -> PgSession:
         conn = await asyncio.wait_for(
             psycopg.AsyncConnection.connect(
                 self.conninfo, autocommit=True, prepare_threshold=None, row_factory=tuple_row
             ),
             CONNECT_SECONDS,
         )
-        if not await self.is_pooled(conn):
-            conn.prepare_threshold = 0
-        return _Session(conn, self.blocks)
+        return PgSession(conn, self.blocks, prepare=not await self.is_pooled(conn))
 
     async def is_pooled(self, conn: psycopg.AsyncConnection[Any]) -> bool:
         """A pooler hands out process ids of its own; the server behind it knows another."""
@@ -333,18 +226,18 @@ class PostgresBackend:
             self._pooled = row is None or row[0] != conn.info.backend_pid
         return self._pooled
 
-    async def _give_back(self, session: _Session) -> None:
-        if session.conn.info.transaction_status is not pq.TransactionStatus.IDLE:
+    async def _give_back(self, session: PgSession) -> None:
+        if not session.usable:
             await self._drop(session)
             return
         self._idle.append(session)
         await self._wake()
 
-    async def _drop(self, session: _Session) -> None:
+    async def _drop(self, session: PgSession) -> None:
         """After any doubt a connection is closed, not pooled."""
         self._room += 1
         with contextlib.suppress(Exception):
-            await session.conn.close()
+            await session.close()
         await self._wake()
 
     async def _wake(self) -> None:
@@ -353,20 +246,20 @@ class PostgresBackend:
                 self._free.notify()
 
     def lane(self) -> PostgresLane:
-        return PostgresLane(self.conninfo, self.blocks)
+        return PostgresLane(self.conninfo, load("postgres", "pyformat"))
 
     async def async_lane(self) -> AsyncPostgresLane:
-        return AsyncPostgresLane(self.conninfo, self.blocks)
+        return AsyncPostgresLane(self.conninfo, load("postgres", "pyformat"))
 
     async def facts(self) -> Mapping[str, str]:
         session = await self._take()
         try:
-            rows = await session.conn.execute(
+            rows = await session.query(
                 "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),"
                 " current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),"
                 " pg_is_in_recovery()::text"
             )
-            version, fsync, full, commit, standbys, recovery = (await rows.fetchone()) or ("",) * 6
+            version, fsync, full, commit, standbys, recovery = rows[0]
         finally:
             await self._give_back(session)
         return {
@@ -449,13 +342,13 @@ class GuardedAsyncConnection(psycopg.AsyncConnection[Any]):
         _refuse_end()
 
 
-class _LaneState(_Ours):
-    """What both lanes know: whether they were taken away, and how to say so."""
+class _LaneState:
+    """What both lanes know: what the server warned of, whether they were taken away, and how to say so."""
 
     groups: ClassVar[bool] = True
 
     def __init__(self, conninfo: str, blocks: Mapping[str, Block]) -> None:
-        super().__init__()
+        self.warnings: list[str] = []
         self._conninfo = conninfo
         self._blocks = blocks
         self._conn: Any = None
@@ -492,12 +385,17 @@ class _LaneState(_Ours):
     def _adopt(self, conn: Any, cursor: Any, plain: Any) -> None:
         self._conn, self._cursor, self._plain = conn, cursor, plain
         cursor.format = pq.Format.BINARY
-        self.watch(conn)
+        conn.add_notice_handler(self._hear)
 
     def _check_commit(self) -> None:
         if self._plain.statusmessage != "COMMIT":
             raise NotDurable("COMMIT ended as a rollback")
-        self.refuse_warnings()
+        if self.warnings:
+            raise NotDurable(f"the server warned while committing: {self.warnings[0]}")
+
+    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
+        if (notice.severity_nonlocalized or notice.severity) == "WARNING":
+            self.warnings.append(notice.message_primary or "")
 
 
 class PostgresLane(_LaneState):

@@ -9,14 +9,6 @@ WITH durable AS (
         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
              ELSE current_setting('synchronous_commit') END, true) AS level,
         coalesce(to_timestamp(:now::float8), clock_timestamp()) AS now
-), arrival AS MATERIALIZED (
-    SELECT * FROM unnest(:key::bytea[], :guard::bytea[], :source::text[], :account::text[], :event_id::text[],
-        :delivery_id::text[], :type::text[], :object_id::text[], :event_time::float8[], :version_key::text[],
-        :api_version::text[], :problem::text[], :body_digest::bytea[], :secret_id::text[], :correlation_id::text[],
-        :trace_parent::text[], :address::text[], :state::text[], :wait_seconds::float8[], :raw::bytea[],
-        :headers::bytea[])
-    AS a (key, guard, source, account, event_id, delivery_id, type, object_id, event_time, version_key, api_version,
-        problem, body_digest, secret_id, correlation_id, trace_parent, address, state, wait_seconds, raw, headers)
 ), fresh AS (
     INSERT INTO hookonce_receipt (key, guard, source, account, event_id, delivery_id, type, object_id, event_time,
         version_key, api_version, problem, body_digest, secret_id, correlation_id, trace_parent, address, received_at,
@@ -25,13 +17,20 @@ WITH durable AS (
         to_timestamp(a.event_time), a.version_key, a.api_version, a.problem, a.body_digest, a.secret_id,
         a.correlation_id, a.trace_parent, a.address, durable.now, a.state,
         durable.now + make_interval(secs => a.wait_seconds)
-    FROM arrival AS a CROSS JOIN durable
+    FROM unnest(:key::bytea[], :guard::bytea[], :source::text[], :account::text[], :event_id::text[],
+        :delivery_id::text[], :type::text[], :object_id::text[], :event_time::float8[], :version_key::text[],
+        :api_version::text[], :problem::text[], :body_digest::bytea[], :secret_id::text[], :correlation_id::text[],
+        :trace_parent::text[], :address::text[], :state::text[], :wait_seconds::float8[])
+    AS a (key, guard, source, account, event_id, delivery_id, type, object_id, event_time, version_key, api_version,
+        problem, body_digest, secret_id, correlation_id, trace_parent, address, state, wait_seconds)
+    CROSS JOIN durable
     WHERE durable.level IS NOT NULL
     ON CONFLICT DO NOTHING
     RETURNING id, key
 ), bodies AS (
     INSERT INTO hookonce_body (receipt_id, raw, headers)
-    SELECT fresh.id, a.raw, a.headers FROM fresh JOIN arrival AS a USING (key)
+    SELECT fresh.id, b.raw, b.headers
+    FROM unnest(:key::bytea[], :raw::bytea[], :headers::bytea[]) AS b (key, raw, headers) JOIN fresh USING (key)
 )
 SELECT id, key FROM fresh;
 

@@ -6,7 +6,7 @@ SELECT r.id, r.source, r.event_id, r.type, r.object_id, r.state, r.result, r.att
     (SELECT count(*) FROM hookonce_delivery AS d WHERE d.receipt_id = r.id)
 FROM hookonce_receipt AS r
 WHERE (:source IS NULL OR r.source = :source) AND (:state IS NULL OR r.state = :state)
-  AND (:type IS NULL OR r.type = :type) AND (:needle IS NULL OR :needle IN (r.event_id, r.delivery_id, r.object_id, r.account, r.correlation_id))
+  AND (:type IS NULL OR r.type LIKE :type ESCAPE '!') AND (:needle IS NULL OR :needle IN (r.event_id, r.delivery_id, r.object_id, r.account, r.correlation_id))
   AND (:before IS NULL OR r.id < :before)
 ORDER BY r.id DESC
 LIMIT :limit;
@@ -17,6 +17,12 @@ SELECT r.id, r.source, r.account, r.event_id, r.delivery_id, r.type, r.object_id
     r.received_at, r.state, r.due_at, r.attempts, r.crashes,
     r.token, r.processed_at, r.result, r.last_error, r.generation, r.body_digest,
     b.raw, b.headers
+FROM hookonce_receipt AS r LEFT JOIN hookonce_body AS b ON b.receipt_id = r.id
+WHERE r.id = :id;
+
+-- name: receipt_standing
+-- Where a receipt stands, and whether its body is still there: what decides if a person may act on it.
+SELECT r.id, r.source, r.type, r.event_id, r.state, b.receipt_id IS NOT NULL
 FROM hookonce_receipt AS r LEFT JOIN hookonce_body AS b ON b.receipt_id = r.id
 WHERE r.id = :id;
 

@@ -1,0 +1,1 @@
+"""The servers under load: each module holds one ASGI callable named `app`."""

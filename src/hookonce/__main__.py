@@ -1,0 +1,5 @@
+"""`python -m hookonce`."""
+
+from hookonce.cli import main
+
+main()
