@@ -152,7 +152,7 @@ def profile(settings: Settings, lab: Lab) -> None:
                 recording = profiling.Recording(server.pid, seconds - 1, target)
                 wrk.run(server.port, PATH, connections=PROFILE_CONNECTIONS, seconds=seconds, folder=lab.folder)
                 recording.wait()
-        profiling.show(f"accept, {TITLES[kind]}, {PROFILE_CONNECTIONS} connections: self time", target)
+        profiling.show(f"accept, {TITLES[kind]}, {PROFILE_CONNECTIONS} connections", target)
         database.drop()
 
 

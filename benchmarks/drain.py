@@ -125,7 +125,7 @@ def profile(kind: Kind, settings: Settings, lab: Lab, original: Database) -> Non
             finally:
                 child.kill()
                 database.drop()
-        profiling.show(f"drain, {TITLES[kind]}, {name}: self time", target)
+        profiling.show(f"drain, {TITLES[kind]}, {name}", target)
 
 
 def _expected_seconds(settings: Settings) -> float:

@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 RATE = 400
 TOP = 25
 WAIT_SECONDS = 60.0
 
-_LINE = re.compile(r"^(?P<stack>.*) (?P<count>\d+)$")
+_SAMPLE = re.compile(r"^(?P<stack>.*) (?P<count>\d+)$")
+_LINE_NUMBER = re.compile(r":\d+\)$")
 
 
 def find() -> str:
@@ -31,7 +33,6 @@ class Recording:
         self._target = target
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [find(), "record", "--pid", str(pid), "--duration", str(max(1, int(seconds))), "--rate", str(RATE)]
-        command += ["--function", "--nonblocking"]
         command += ["--format", "flamegraph" if target.suffix == ".svg" else "raw", "--output", str(target)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -42,19 +43,26 @@ class Recording:
         return self._target
 
 
-def self_times(raw: Path) -> list[tuple[str, float]]:
-    """Each function's share of the samples in which it was on top of the stack."""
+def self_times(raw: Path, *, lines: bool = False) -> list[tuple[str, float]]:
+    """Each function's (or line's) share of the samples in which it was on top of the stack."""
     counts: Counter[str] = Counter()
     for line in raw.read_text(encoding="utf-8").splitlines():
-        match = _LINE.match(line)
+        match = _SAMPLE.match(line)
         if match:
-            counts[match["stack"].rsplit(";", 1)[-1]] += int(match["count"])
+            top = match["stack"].rsplit(";", 1)[-1]
+            counts[top if lines else _LINE_NUMBER.sub(")", top)] += int(match["count"])
     total = sum(counts.values()) or 1
     return [(name, count / total) for name, count in counts.most_common(TOP)]
 
 
 def show(title: str, raw: Path) -> None:
-    lines = [title, *(f"{share:7.1%}  {name}" for name, share in self_times(raw))]
+    """Print the shares, and keep them beside the raw samples."""
+    lines = [f"{title}: self time by function", *_shares(self_times(raw))]
+    lines += ["", f"{title}: self time by line", *_shares(self_times(raw, lines=True))]
     text = "\n".join(lines)
     raw.with_suffix(".txt").write_text(f"{text}\n", encoding="utf-8")
     print(f"\n{text}", flush=True)
+
+
+def _shares(found: Sequence[tuple[str, float]]) -> list[str]:
+    return [f"{share:7.1%}  {name}" for name, share in found]

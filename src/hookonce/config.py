@@ -68,7 +68,7 @@ def read_bytes(value: object) -> int:
 def read_address(value: object) -> Address:
     """HOST:PORT."""
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+    if not host or not port.isdigit() or len(port) > 5 or not 0 <= int(port) < 65_536:
         raise ValueError('HOST:PORT, such as "127.0.0.1:8080"')
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
@@ -196,13 +196,14 @@ class SecretReference:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """One [sources.NAME]."""
+    """One [sources.NAME]. Of one that is not `sound` only the secrets are looked at: the problems are listed already."""
 
     name: str
     provider: str
     options: Mapping[str, Setting]
     secrets: tuple[SecretReference, ...]
     origin: str
+    sound: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,8 @@ class Config:
         warnings: list[str] = []
         for source in self.sources.values():
             secrets = [self._secret(source, reference, problems, warnings) for reference in source.secrets]
+            if not source.sound:
+                continue
             whole = [secret for secret in secrets if secret is not None]
             options = {name: setting.value for name, setting in source.options.items()}
             try:
@@ -423,30 +426,24 @@ class _Reader:
     # -- sources ----------------------------------------------------------------------------------------------
 
     def read_sources(self) -> dict[str, SourceSettings]:
-        found = {}
-        for name, given in self._sources.items():
-            source = self._source(name, dict(given), self._where[name])
-            if source is not None:
-                found[name] = source
-        return found
+        return {name: self._source(name, dict(given), self._where[name]) for name, given in self._sources.items()}
 
-    def _source(self, name: str, given: dict[str, Setting], where: str) -> SourceSettings | None:
+    def _source(self, name: str, given: dict[str, Setting], where: str) -> SourceSettings:
         before = len(self.problems)
         if NAME.fullmatch(name) is None:
             self.problems.append(f"{where}: {name!r} cannot be a source's name: use lower-case letters, digits, - and _")
         provider = given.pop("provider", None)
         secrets = self._secrets(name, given.pop("secrets", None), where)
+        options: dict[str, Setting] = {}
         if provider is None:
             self.problems.append(f"{where}: sources.{name} has no provider: one of {', '.join(PROVIDERS)}")
-            return None
-        if provider.value not in PROVIDERS:
+        elif provider.value not in PROVIDERS:
             known = f"one of {', '.join(PROVIDERS)}{_did_you_mean(str(provider.value), PROVIDERS)}"
             self.problems.append(f"{provider.origin}: sources.{name}.provider is {provider.value!r}, but must be {known}")
-            return None
-        options = self._options(name, provider.value, given, where)
-        if len(self.problems) > before:
-            return None
-        return SourceSettings(name, provider.value, options, secrets, where)
+        else:
+            options = self._options(name, provider.value, given, where)
+        called = str(provider.value) if provider else ""
+        return SourceSettings(name, called, options, secrets, where, sound=len(self.problems) == before)
 
     def _options(self, name: str, provider: str, given: Mapping[str, Setting], where: str) -> dict[str, Setting]:
         parameters = dict(inspect.signature(PROVIDERS[provider]).parameters)

@@ -101,7 +101,8 @@ def _kill() -> None:
 
 
 def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # Sent to this thread: sent to the process, another thread may take it and this one run on past the point.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def _exit() -> None:

@@ -48,7 +48,7 @@ class WsgiApp:
         try:
             return desk.stored(arrival, self._submit(arrival)), 0.0
         except StorageError as error:
-            return desk.unavailable(arrival, error), 0.0
+            return desk.unavailable(arrival, error), desk.resend_after()
 
 
 def _body(environ: Environ, bytes_max: int) -> bytes:

@@ -273,6 +273,10 @@ class Sender:
         if self._failure is not None:
             raise AssertionError(f"the sender failed: {self._failure!r}") from self._failure
 
+    def add(self, *events: Sent) -> None:
+        """Send these next."""
+        self._queue.extend(_first(event) for event in events)
+
     def pause(self) -> None:
         """No new events until `go_on`; resends continue."""
         self._fresh.clear()

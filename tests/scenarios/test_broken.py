@@ -40,7 +40,7 @@ def test_no_check_in_the_work_transaction(arena: Arena) -> None:
     """Whoever works on an event without asking whether it is still his books it twice when he was stopped."""
     arena.shop("receiver")
     arena.send(*[make_event(number, "invoice.paid", seed=SEED) for number in range(12)])
-    zombie = arena.shop("worker", broken="no_check", failpoints="handle.before_begin=stop", lease=0.5)
+    zombie = arena.shop("worker", broken="no_check", failpoints="handle.before_begin=stop", lease=0.5, concurrency=1)
     until(lambda: zombie.stopped, 10.0, "the worker stops")
     arena.shop("worker", lease=0.5)
     until(lambda: healed(arena.url), 20.0, "another worker finishes")

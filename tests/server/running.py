@@ -195,9 +195,7 @@ def signed(event: str, *, headers: bytes = b"", length: bool = True) -> bytes:
     """A whole request with a valid signature."""
     body = body_of(event)
     announced = b"Content-Length: %d\r\n" % len(body) if length else b""
-    return (
-        b"POST /webhooks/stripe HTTP/1.1\r\nHost: test\r\n" + headers + signature(body) + announced + b"\r\n" + body
-    )
+    return b"POST /webhooks/stripe HTTP/1.1\r\nHost: test\r\n" + headers + signature(body) + announced + b"\r\n" + body
 
 
 def until(condition: Callable[[], Any], *, seconds: float = BOUND_SECONDS, what: str = "") -> Any:

@@ -60,6 +60,9 @@ AMBIGUOUS = {
     "HTTP/2.0 in text": HEAD.replace(b"1.1", b"2.0") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
     "HTTP/1.2": HEAD.replace(b"1.1", b"1.2") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
     "a path outside ASCII": HEAD.replace(b"/stripe", b"/\xff") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
+    "an offer, and both lengths": HEAD
+    + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + CHUNKED,
     "CONNECT": b"CONNECT other:443 HTTP/1.1\r\nHost: other\r\n\r\n",
     "no request at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
 }
@@ -114,13 +117,17 @@ def test_pipelined_requests_are_answered_in_order(database):
         assert [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]] == [202, 202, 200]
 
 
-def test_upgrade_is_answered_as_the_request_it_is(database):
-    """Nobody is upgraded to anything; the connection ends, so that nothing behind it is misread."""
+def test_offer_of_another_protocol_is_declined(database):
+    """What Java's client sends with every request is read as if it had not been offered, body included."""
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
     with Served(database) as served, served.connect() as sock:
-        sock.sendall(signed("evt_up", headers=b"Connection: Upgrade\r\nUpgrade: h2c\r\n") + signed("evt_hidden"))
-        answer = read_to_end(sock)
-        assert status_of(answer) == 202
-        assert answer.count(b"HTTP/1.1 ") == 1
+        sock.sendall(signed("evt_1", headers=offer) + signed("evt_2", headers=offer)[:-5])
+        assert status_of(read_answer(sock)) == 202
+        sock.sendall(signed("evt_2")[-5:] + signed("evt_3", headers=b"Connection: close\r\n"))
+        assert [int(part[:3]) for part in read_to_end(sock).split(b"HTTP/1.1 ")[1:]] == [202, 202]
+        with served.connect() as other:
+            other.sendall(signed("evt_4", headers=offer.replace(b"Upgrade,", b"close, Upgrade,", 1)))
+            assert status_of(read_to_end(other)) == 202
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /webhooks/stripe HTTP/1.1\r\nHost: te", b"\r\n\r\n"])

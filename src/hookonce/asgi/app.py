@@ -75,7 +75,13 @@ class Desk:
             error=error,
             refused="yes" if isinstance(error, RowRefused) else None,
         )
+        if isinstance(error, DiskFailure):
+            self.disk_failed(error)
         return UNAVAILABLE
+
+    def resend_after(self) -> float:
+        """How long a sender is asked to wait. Spread, so that they do not all come back at the same instant."""
+        return RETRY_AFTER_SECONDS * (1.0 + random.random())  # noqa: S311 - spreads resends, protects nothing
 
     def stored(self, arrival: Arrival, stored: Stored) -> int:
         verdict = stored.verdict
@@ -147,7 +153,7 @@ class App:
         try:
             stored = await self._acceptor().submit(arrival)
         except StorageError as error:
-            return self._desk.unavailable(arrival, error), RETRY_AFTER_SECONDS * (1.0 + random.random())  # noqa: S311 - spreads resends
+            return self._desk.unavailable(arrival, error), self._desk.resend_after()
         return self._desk.stored(arrival, stored), 0.0
 
     def _source(self, scope: Scope) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hookonce.cli.context import Built, build, read_config
+from hookonce.cli.context import Built, build, read_config, require_file
 from hookonce.cli.options import Options, global_options
 from hookonce.cli.output import DONE, FAILURES, Output, error_text, plural, problems_of
 from hookonce.config import Config
@@ -71,7 +71,7 @@ def look(config: Config, built: Built) -> Findings:
         findings.warnings.append(f"no handler takes anything of {', '.join(silent)}: its events are kept as skipped")
     if not config["app"]:
         findings.warnings.append('no application is configured: events are kept, nothing runs (app = "module:attribute")')
-    _look_at_database(findings, built.inbox)
+    _look_at_database(findings, config, built.inbox)
     return findings
 
 
@@ -87,7 +87,7 @@ def _source(source: Any, config: Config) -> dict[str, Any]:
     }
 
 
-def _look_at_database(findings: Findings, inbox: Inbox) -> None:
+def _look_at_database(findings: Findings, config: Config, inbox: Inbox) -> None:
     async def ask(backend: Backend) -> None:
         findings.database = dict(await backend.facts())
         findings.warnings += _doubts(findings.database)
@@ -97,6 +97,7 @@ def _look_at_database(findings: Findings, inbox: Inbox) -> None:
             await steps.require_current(backend)
 
     try:
+        require_file(config, inbox)
         asyncio.run(inbox.with_backend(ask))
     except (SchemaError, StorageError) as error:
         findings.problems.append(error_text(error).replace("\n  do         ", "; do: ").replace("\n", " "))

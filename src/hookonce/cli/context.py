@@ -58,16 +58,17 @@ def open_database(config: Config, *, must_exist: bool = True) -> Inbox:
             if not config.settings["database"].given:
                 raise
     if must_exist:
-        _require_file(config["database"] if inbox is None or inbox.database is None else inbox.database)
+        require_file(config, inbox)
     return inbox or Inbox(config["database"])
 
 
-def _require_file(url: Any) -> None:
+def require_file(config: Config, inbox: Inbox | None) -> None:
     """Looking into a SQLite file must not make one."""
+    url = config["database"] if inbox is None or inbox.database is None else inbox.database
     match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", url) if isinstance(url, str) else None
     if match and not Path(unquote(match[1])).exists():
         raise SchemaError(
-            f"there is no file {Path(unquote(match[1])).absolute()}", do="hookonce migrate, or name another --database"
+            f"there is no file {Path(unquote(match[1])).absolute()}", do="hookonce migrate (`hookonce run` does it by itself), or name another --database"
         )
 
 

@@ -79,8 +79,7 @@ def _operate(
     allowed = [one for one in found if not one.refusal]
     if dry_run or not allowed:
         return _report(output, action, allowed, [one for one in found if one.refusal], dry_run=dry_run)
-    if len(allowed) > 1 or not ids:
-        output.confirm(f"{action.capitalize()} {_count(allowed)}?", yes=yes)
+    output.confirm(f"{action.capitalize()} {_count(allowed)}?", yes=yes)
     order = Act(action=action, actor=actor or _user(), reason=reason)
     ended = asyncio.run(inbox.with_backend(lambda backend: _do(inbox, backend, found, order)))
     return _report(

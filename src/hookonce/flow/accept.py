@@ -1,6 +1,6 @@
 """Stage accept: make arrivals ours, durably. Whatever waits at the same moment shares one commit.
 
-Promise: a future is resolved only after the COMMIT of its row, or, for a duplicate, of its delivery row.
+Promise: whoever waits is told only after the COMMIT of the row, or, for a duplicate, of its delivery row.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from hookonce.clock import Clock
@@ -137,11 +138,21 @@ def readable(text: str | None) -> str | None:
     return escaped if len(escaped) <= EVENT_ID_BYTES_MAX else escaped[: EVENT_ID_BYTES_MAX - 1] + "…"
 
 
+Tell = Callable[[Stored | Exception], None]
+"""How whoever waits is told: with what was stored, or with the error that kept it from being stored."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     arrival: Arrival
-    future: asyncio.Future[Stored]
+    tell: Tell
     since: float
+    told: bool = False
+
+    def answer(self, outcome: Stored | Exception) -> None:
+        if not self.told:
+            self.told = True
+            self.tell(outcome)
 
 
 class Acceptor:
@@ -166,17 +177,20 @@ class Acceptor:
 
     def submit(self, arrival: Arrival) -> asyncio.Future[Stored]:
         """Queue one arrival. The future is independent of whoever waits for it: a client that leaves changes nothing."""
+        future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self.submit_to(arrival, partial(_resolve, future))
+        return future
+
+    def submit_to(self, arrival: Arrival, tell: Tell) -> None:
+        """Queue one arrival; `tell` is called once, when it is stored or has failed."""
         if len(self._waiting) >= self._waiting_max:
             raise Busy(f"{len(self._waiting)} arrivals wait for the database already")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Stored] = loop.create_future()
-        self._waiting.append(_Waiting(arrival, future, time.monotonic()))
+        self._waiting.append(_Waiting(arrival, tell, time.monotonic()))
         if self._flushing < self._groups_allowed():
-            self._start_group(loop)
+            self._start_group(asyncio.get_running_loop())
         elif not self._sweeping:
             self._sweeping = True
-            loop.call_later(self._budget / 10, self._sweep)
-        return future
+            asyncio.get_running_loop().call_later(self._budget / 10, self._sweep)
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is answered."""
@@ -222,8 +236,8 @@ class Acceptor:
         for waiting in group:
             receipt_id = fresh.get(waiting.arrival.key)
             if receipt_id is not None and first[waiting.arrival.key] is waiting:
-                _resolve(waiting, Stored(Verdict.ACCEPTED, receipt_id))
-            elif not waiting.future.done():
+                waiting.answer(Stored(Verdict.ACCEPTED, receipt_id))
+            elif not waiting.told:
                 known.append(waiting)
         if known:
             await self._record(known, deadline)
@@ -263,7 +277,7 @@ class Acceptor:
             fp("accept.after_deliveries")
             for waiting, one in zip(known, stored, strict=True):
                 if one is not None:
-                    _resolve(waiting, one)
+                    waiting.answer(one)
             known = [w for w, one in zip(known, stored, strict=True) if one is None]
             if not known:
                 return
@@ -271,8 +285,8 @@ class Acceptor:
             fresh = await self._insert(sorted(known, key=lambda w: w.arrival.key), deadline)
             for waiting in known:
                 if waiting.arrival.key in fresh:
-                    _resolve(waiting, Stored(Verdict.ACCEPTED, fresh[waiting.arrival.key]))
-            known = [w for w in known if not w.future.done()]
+                    waiting.answer(Stored(Verdict.ACCEPTED, fresh[waiting.arrival.key]))
+            known = [w for w in known if not w.told]
             if not known:
                 return
         _fail(known, Unavailable("a receipt with this key came and went three times"))
@@ -292,13 +306,17 @@ def _left(deadline: float) -> float:
     return max(0.05, deadline - time.monotonic())
 
 
-def _resolve(waiting: _Waiting, stored: Stored) -> None:
-    if not waiting.future.done():
-        waiting.future.set_result(stored)
+def _resolve(future: asyncio.Future[Stored], outcome: Stored | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        future.exception()  # whoever left does not need to hear of it
+    else:
+        future.set_result(outcome)
 
 
 def _fail(group: Iterable[_Waiting], error: Exception) -> None:
+    told = error if isinstance(error, StorageError) else Unavailable(repr(error))
     for waiting in group:
-        if not waiting.future.done():
-            waiting.future.set_exception(error if isinstance(error, StorageError) else Unavailable(repr(error)))
-            waiting.future.exception()  # whoever left does not need to hear of it
+        waiting.answer(told)

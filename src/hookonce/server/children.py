@@ -183,7 +183,9 @@ class _Supervisor:
             self.stop.set()
             return
         slot.failures = 0 if served and seconds >= STEADY_SECONDS else slot.failures + 1
-        log_event(log, logging.ERROR, "a child ended and is replaced", child=slot.number, code=code, failures=slot.failures)
+        log_event(
+            log, logging.ERROR, "a child ended and is replaced", child=slot.number, code=code, failures=slot.failures
+        )
 
     async def leave(self, seconds: float) -> None:
         """Hang up on all children, and wait until they have finished; whoever has not by then is killed."""

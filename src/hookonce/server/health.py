@@ -104,7 +104,8 @@ class Health:
         self.draining = False
         self._checks = {
             # A little longer than what is asked inside, so that the innermost gives the reason.
-            name: Shared(check, within=CHECK_SECONDS + 0.1, cache_seconds=READY_CACHE_SECONDS) for name, check in checks.items()
+            name: Shared(check, within=CHECK_SECONDS + 0.1, cache_seconds=READY_CACHE_SECONDS)
+            for name, check in checks.items()
         }
         self._lines = lines
         self._gauges: Shared[Backlog] | None = None
@@ -125,7 +126,9 @@ class Health:
             # Newer is well: somebody migrated while we run, and migrations allow for that. We only refuse to start.
             have = await step.ask()
             if have < needed:
-                raise SchemaError(f"{backend.where} is at step {have}, this version needs {needed}", do="hookonce migrate")
+                raise SchemaError(
+                    f"{backend.where} is at step {have}, this version needs {needed}", do="hookonce migrate"
+                )
 
         health = cls({"database": database, "schema": schema}, lines)
         health._gauges = Shared(

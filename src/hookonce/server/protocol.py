@@ -68,6 +68,9 @@ class BadRequest(Exception):
     """Raised inside the parser's callbacks: answered 400."""
 
 
+_OFFER = frozenset({b"connection", b"upgrade", b"http2-settings"})
+
+
 class Connection(HttpToolsProtocol):
     """One connection. What it is busy with is told by `_phase`, which only the sweeper asks."""
 
@@ -80,6 +83,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._address = ""
         self._deaf = False
+        self._method = b""
         self._head_bytes = 0
         self._mark: object = None
         self._since = self.loop.time()
@@ -96,7 +100,7 @@ class Connection(HttpToolsProtocol):
         elif len(self.connections) > limits.connections_max or (
             0 < limits.address_connections_max < by_address[self._address]
         ):
-            self.app = _too_many
+            self.app = too_many
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -112,9 +116,9 @@ class Connection(HttpToolsProtocol):
             return
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Nobody is upgraded: the request is answered as what it also is, and it is the last one.
-            self._last_request()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserError:
             self._refuse()
         if self._in_head():
@@ -138,11 +142,38 @@ class Connection(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self.parser.get_http_version() not in ("1.1", "1.0"):
+        parser = self.parser
+        if parser.get_http_version() not in ("1.1", "1.0"):
             raise BadRequest
+        if parser.should_upgrade():
+            self._method = parser.get_method()
+            return
         super().on_headers_complete()
         # Trailers come through on_header as well: they must never look like headers to whoever verifies signatures.
-        self.headers = _NOWHERE
+        self.headers = NOWHERE
+
+    def on_message_complete(self) -> None:
+        cycle = self.cycle
+        if cycle is not None and not self.parser.should_upgrade() and not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    def _decline(self, rest: bytes) -> None:
+        """Somebody offers another protocol, as Java's client does with every request: read it as if he had not.
+
+        httptools leaves the body unread in that case, so the request is parsed once more, without the offer.
+        """
+        if self._method == b"CONNECT":
+            self._refuse()
+            return
+        head = [self._method, b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name not in _OFFER:
+                head += [name, b": ", value, b"\r\n"]
+            elif b"close" in value.lower():
+                head.append(b"connection: close\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"".join([*head, b"\r\n", rest]))
 
     def _refuse(self) -> None:
         """The parser gave up. A request before this one that is complete is still answered, and first."""
@@ -216,10 +247,10 @@ class _Nowhere(list[tuple[bytes, bytes]]):
         pass
 
 
-_NOWHERE = _Nowhere()
+NOWHERE = _Nowhere()
 
 
-async def _too_many(scope: Any, receive: Any, send: Any) -> None:
+async def too_many(scope: Any, receive: Any, send: Any) -> None:
     """The answer on a connection above the limit."""
     del scope, receive
     headers = [(b"content-length", b"0"), (b"retry-after", b"5"), (b"connection", b"close")]

@@ -92,7 +92,9 @@ async def serve(inbox: Inbox, *, stop: asyncio.Event | None = None, **options: U
     given = options.get("sock")
     listener = given or listen(options.get("host", HOST), options.get("port", PORT))
     try:
-        await inbox.with_backend(lambda backend: _Service(inbox, backend, listener, options).run(stop or asyncio.Event()))
+        await inbox.with_backend(
+            lambda backend: _Service(inbox, backend, listener, options).run(stop or asyncio.Event())
+        )
     finally:
         listener.close()
 
@@ -291,7 +293,9 @@ class WorkerThread:
         try:
             await asyncio.wait_for(self._ended.wait(), self.grace_seconds + 4.0)
         except TimeoutError:
-            log_event(log, logging.WARNING, "the worker did not end in time; its events are taken over after their lease")
+            log_event(
+                log, logging.WARNING, "the worker did not end in time; its events are taken over after their lease"
+            )
 
 
 def run_server(

@@ -670,6 +670,7 @@ class SessionLane:
         if self._nested is not None and self._nested.is_active:
             self._nested.commit()
         self._nested = session.begin_nested()
+        session.connection(bind_arguments={"bind": self.engine})  # the SAVEPOINT is sent now, not with the first use
 
     def undo(self) -> None:
         if self._nested is not None:

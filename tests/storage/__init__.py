@@ -1,0 +1,1 @@
+"""The conformance suite of the storage: the same promises, whatever the database and the driver."""
