@@ -13,6 +13,7 @@ OURS = "#1b6ca8"
 OTHER = "#9aa5b1"
 CEILING = "#d0d5db"
 GOAL = "#c0392b"
+SECOND = "#d98e04"
 
 
 def draw(section: str, folder: Path) -> None:
@@ -61,7 +62,9 @@ def accept(data: Data, plt: Any) -> Any:
     right.set_ylabel("p99 of the answer, ms")
     right.set_yscale("log")
     right.set_title("Accept: p99")
-    left.legend(fontsize=6.5, frameon=False, loc="upper left", bbox_to_anchor=(0, -0.14), ncols=3)
+    right.legend(fontsize=6.5, frameon=False, loc="upper left")
+    right.margins(y=0.45)
+    _plain_numbers(right)
     return figure
 
 
@@ -75,7 +78,7 @@ def drain(data: Data, plt: Any) -> Any:
         bars = axes.barh(list(seen), [one["times"] for one in seen.values()], color=[_colour(name) for name in seen])
         axes.bar_label(bars, [f"{one['times']:.1f}x  {one['rate']:,.0f}/s" for one in seen.values()], size=7, padding=2)
         axes.invert_yaxis()
-        axes.margins(x=0.28)
+        axes.margins(x=0.34)
         axes.set_xlabel("events/s, times the hand-written loop's")
         axes.set_title(f"Drain, {_title(kind)}")
         if kind == "postgres":
@@ -103,7 +106,7 @@ def growth(data: Data, plt: Any) -> Any:
             for key, value in data.items()
             if key.startswith(f"{kind}|{step}|")
         )
-        look = {"color": OURS if kind == "postgres" else OTHER, "ls": "-" if step == "accept" else "--", "marker": "o"}
+        look = {"color": OURS if kind == "postgres" else SECOND, "ls": "-" if step == "accept" else "--", "marker": "o"}
         axes.plot(*zip(*points, strict=True), label=f"{_title(kind)}, {step}", **look)
     _goal(axes, 0.90, "goal: 0.90")
     axes.set_xscale("log")
@@ -141,13 +144,20 @@ def _latencies(axes: Any, names: Sequence[str], values: Mapping[str, Sequence[fl
     axes.set_xticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
     if log:
         axes.set_yscale("log")
+        _plain_numbers(axes)
     axes.set_ylabel("ms")
     axes.legend(fontsize=7, frameon=False)
 
 
+def _plain_numbers(axes: Any) -> None:
+    """On a logarithmic axis: 5, not 5 x 10^0."""
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+
+
 def _goal(axes: Any, value: float, text: str) -> None:
     axes.axhline(value, color=GOAL, ls="--", lw=0.9)
-    axes.annotate(text, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", size=7, color=GOAL)
+    axes.annotate(text, (1.0, value), xycoords=("axes fraction", "data"), ha="left", va="center", size=7, color=GOAL)
 
 
 def _colour(name: str) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-RATE = 400
+RATE = 200
 TOP = 25
 WAIT_SECONDS = 60.0
 
@@ -27,13 +27,16 @@ def find() -> str:
 
 
 class Recording:
-    """Py-spy looking at one process; nothing is measured while it does."""
+    """Py-spy looking at one process, which it stops for every sample: only so does it know which threads run."""
 
     def __init__(self, pid: int, seconds: float, target: Path) -> None:
         self._target = target
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [find(), "record", "--pid", str(pid), "--duration", str(max(1, int(seconds))), "--rate", str(RATE)]
-        command += ["--format", "flamegraph" if target.suffix == ".svg" else "raw", "--output", str(target)]
+        # The picture shows every thread, waiting ones included where the kernel does not tell them apart. The numbers
+        # count only who holds the interpreter's lock: there is one, so these shares add up to what can be won.
+        form = ["flamegraph"] if target.suffix == ".svg" else ["raw", "--gil"]
+        command += ["--format", *form, "--output", str(target)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def wait(self) -> Path:
@@ -57,7 +60,7 @@ def self_times(raw: Path, *, lines: bool = False) -> list[tuple[str, float]]:
 
 def show(title: str, raw: Path) -> None:
     """Print the shares, and keep them beside the raw samples."""
-    lines = [f"{title}: self time by function", *_shares(self_times(raw))]
+    lines = [f"{title}: self time by function, of the time in which the interpreter ran", *_shares(self_times(raw))]
     lines += ["", f"{title}: self time by line", *_shares(self_times(raw, lines=True))]
     text = "\n".join(lines)
     raw.with_suffix(".txt").write_text(f"{text}\n", encoding="utf-8")

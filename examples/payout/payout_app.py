@@ -102,7 +102,9 @@ def report(url: str) -> str:
     """Fees, orders and balances, as an accountant wants them."""
     conn = connect(url)
     try:
-        lines = [f"fee of {payout}: {money(cents)}" for payout, cents in run(conn, "SELECT * FROM payout_fee ORDER BY 1")]
+        lines = [
+            f"fee of {payout}: {money(cents)}" for payout, cents in run(conn, "SELECT * FROM payout_fee ORDER BY 1")
+        ]
         orders = run(conn, "SELECT id, amount_cents, paid_at FROM shop_order ORDER BY 1")
         lines += [f"order {order}: {money(cents)}, {f'paid {at}' if at else 'not paid'}" for order, cents, at in orders]
         balances = run(conn, "SELECT account, cents FROM balance ORDER BY 1")
@@ -117,4 +119,6 @@ def money(cents: int) -> str:
 
 
 if __name__ == "__main__":
-    print(report(load(file=os.environ.get("HOOKONCE_CONFIG", str(Path(__file__).with_name("hookonce.toml"))))["database"]))
+    print(
+        report(load(file=os.environ.get("HOOKONCE_CONFIG", str(Path(__file__).with_name("hookonce.toml"))))["database"])
+    )

@@ -79,7 +79,8 @@ class Inbox:
         gives = sorted(self._hands.gives)
         if len(names) != 1 or names[0] not in gives or inspect.iscoroutinefunction(function):
             raise ConfigurationError(
-                f"{function.__qualname__} cannot be run at start", do=f"def {function.__name__}({' or '.join(gives)}): ..."
+                f"{function.__qualname__} cannot be run at start",
+                do=f"def {function.__name__}({' or '.join(gives)}): ...",
             )
         self._starts.append(function)
         return function
@@ -107,7 +108,9 @@ class Inbox:
     def adjust(self, *, bounds: Mapping[str, Any] | None = None, worker: Mapping[str, Any] | None = None) -> None:
         """Override single bounds and worker settings, before anything is received: what the configuration says."""
         receiver = self._desk.receiver
-        self._desk.receiver = Receiver(self.registry, self.clock, dataclasses.replace(receiver.bounds, **(bounds or {})))
+        self._desk.receiver = Receiver(
+            self.registry, self.clock, dataclasses.replace(receiver.bounds, **(bounds or {}))
+        )
         self.worker_settings = dataclasses.replace(self.worker_settings, **(worker or {}))
 
     def _check(self, handler: Handler) -> None:

@@ -67,8 +67,13 @@ class Shell:
     def __call__(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "hookonce", *arguments],
-            cwd=self.folder, env=self.environ(), capture_output=True, text=True, timeout=SECONDS,
-            stdin=subprocess.DEVNULL, check=False,
+            cwd=self.folder,
+            env=self.environ(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         if code is not None:
             assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
@@ -88,9 +93,14 @@ class Shell:
         with log.open("w") as written:
             process = subprocess.Popen(
                 [sys.executable, "-m", "hookonce", *arguments],
-                cwd=self.folder, env=self.environ(), stdout=written, stderr=written, stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                env=self.environ(),
+                stdout=written,
+                stderr=written,
+                stdin=subprocess.DEVNULL,
             )
         try:
+
             def health() -> str | None:
                 assert process.poll() is None, log.read_text()
                 found = re.search(r"health +http://(\S+)/readyz", log.read_text())
@@ -117,6 +127,7 @@ class Running:
 
     def settled(self, count: int) -> list[Any]:
         """Wait until that many receipts are there and none is on its way."""
+
         def all_ended() -> list[Any] | None:
             found = self.shell.lines("list")
             ended = [one for one in found if one["state"] not in ("received", "processing")]

@@ -76,18 +76,21 @@ def test_exactly_one_file_is_read(folder):
 def test_a_file_that_is_no_toml_is_named_with_its_line(folder):
     """The parser's own message has the line, and nothing is half read."""
     with pytest.raises(ConfigurationError, match="line 2"):
-        written(folder, 'app = "a:b"\nworker = [')
+        written(folder, 'app = "a:b"\nworker = nope\n')
 
 
 @pytest.mark.parametrize(
-    ("written_as", "means"), [('"250ms"', 0.25), ('"10s"', 10.0), ('"5m"', 300.0), ("7", 7.0), ("1.5", 1.5), ('"2"', 2.0)]
+    ("written_as", "means"),
+    [('"250ms"', 0.25), ('"10s"', 10.0), ('"5m"', 300.0), ("7", 7.0), ("1.5", 1.5), ('"2"', 2.0)],
 )
 def test_durations(folder, written_as, means):
     """A duration is a number of seconds, or one with its unit."""
     assert written(folder, f"[server]\nbody_seconds = {written_as}")["server.body_seconds"] == means
 
 
-@pytest.mark.parametrize(("written_as", "means"), [('"1MiB"', 1 << 20), ('"64KiB"', 1 << 16), ('"2MB"', 2_000_000), ("9", 9)])
+@pytest.mark.parametrize(
+    ("written_as", "means"), [('"1MiB"', 1 << 20), ('"64KiB"', 1 << 16), ('"2MB"', 2_000_000), ("9", 9)]
+)
 def test_sizes(folder, written_as, means):
     """A size is a number of bytes, or one with its unit."""
     assert written(folder, f"[server]\nbody_bytes_max = {written_as}")["server.body_bytes_max"] == means

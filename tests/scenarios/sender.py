@@ -378,7 +378,9 @@ class Sender:
         heapq.heappush(self._again, (time.monotonic() + self._chance.uniform(*RESEND_SECONDS), self._pushed, delivery))
 
     def _after_acknowledgement(self, event: Sent) -> None:
-        extras = self._extras.pop(event.id, frozenset())
+        extras = self._extras.pop(event.id, None)
+        if extras is None:
+            return
         if "mismatch" in extras:
             self._queue.append(_Delivery(event, "mismatch", event.body.replace(b'"amount"', b'"amount" ', 1), event.id))
         if "renamed" in extras:

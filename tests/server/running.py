@@ -6,10 +6,12 @@ import http.client
 import json
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,11 +51,12 @@ class Served:
 
     def start(self) -> None:
         """Start without waiting."""
+        self._temporary = tempfile.mkdtemp()
         self.process = subprocess.Popen(
             self.command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+            env={**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": self._temporary},
             text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -106,6 +109,7 @@ class Served:
         self._reader.join(BOUND_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()
+        shutil.rmtree(self._temporary)
 
     # speak
 

@@ -1,13 +1,16 @@
 """Several processes behind one socket."""
 
+import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.server.running import Served, alive, stored, storm, until
+from hookonce.server.counted import summed
+from tests.server.running import Served, alive, read_answer, stored, storm, until
 
 
 @pytest.fixture
@@ -43,6 +46,46 @@ def test_killed_child_is_replaced(file, three):
     assert set(acknowledged) <= stored(file)
 
 
+def test_metrics_are_those_of_all(three):
+    """Whichever child is asked, it answers for all, and for those that have died."""
+    for number in range(40):
+        assert three.post(f"evt_{number}") == 202
+    wanted = 'hookonce_received_total{source="stripe",outcome="accepted"} 40'
+    child = three.children()[0]
+    folder = Path(child.environ()["HOOKONCE_CHILD"].split(",", 3)[3])
+    until(lambda: wanted in summed([file.read_text().splitlines() for file in folder.glob("*.txt")]))
+    until(lambda: all(wanted in three.get("/metrics")[1] for _ in range(20)))
+    child.kill()
+    until(lambda: len(three.children()) == 3)
+    until(lambda: all(wanted in three.get("/metrics")[1] for _ in range(20)))
+
+
+def test_connections_are_spread(file, database):
+    """With two children each has a fair part of many connections that come at once."""
+    with Served(database, processes=2) as served, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            sock = stack.enter_context(served.connect())
+            sock.sendall(b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert read_answer(sock).startswith(b"HTTP/1.1 200")
+        counts = [
+            sum(c.status == psutil.CONN_ESTABLISHED for c in p.net_connections("tcp4")) for p in served.children()
+        ]
+        assert len(counts) == 2
+        assert min(counts) >= 20
+
+
+def test_address_in_use_is_seen_by_several(database):
+    """Sockets that may share an address do not share it with a stranger."""
+    with Served(database, processes=2) as first:
+        second = Served(database, processes=2, port=first.port)
+        second.start()
+        try:
+            assert second.wait() == 69
+            assert "HO129 cannot listen" in second.output()
+        finally:
+            second.__exit__(None, None, None)
+
+
 def test_child_that_dies_at_once_is_started_ever_more_slowly(three):
     """Killed again and again, a child is replaced with growing pauses, not in a tight loop."""
 
@@ -60,8 +103,10 @@ def test_child_that_dies_at_once_is_started_ever_more_slowly(three):
 def test_children_end_when_the_parent_is_killed(three):
     """Nobody is left behind when the parent is killed: the children finish and leave."""
     children = three.children()
+    folder = Path(children[0].environ()["HOOKONCE_CHILD"].split(",", 3)[3])
     three.process.kill()
     until(lambda: not any(alive(child) for child in children))
+    assert not folder.exists()
     assert "Traceback" not in three.output()
 
 

@@ -158,3 +158,10 @@ async def alchemy(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """Every runner on SQLAlchemy."""
     async for one in _lived(request.param, request):
         yield one
+
+
+@pytest.fixture
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """PostgreSQL through psycopg."""
+    async for one in _lived(next(runner for runner in RUNNERS if runner.name == "psycopg-async"), request):
+        yield one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from hookonce.flow.handle import Done, Limits, Turn, run_async, run_sync
 from hookonce.model import Arrival, Claim, Facts, Stored
 from hookonce.registry import Handler, wanted
 from hookonce.storage.backend import Backend
+from hookonce.storage.sqlite import choose_module
 from hookonce.storage.statements import Dialect
 from hookonce.worker.lanes import AsyncSlot, SyncSlot
 
@@ -93,9 +93,12 @@ class World:
             with psycopg.connect(self.where, autocommit=True) as conn:
                 cursor = conn.execute(text.encode())
                 return cursor.fetchall() if cursor.description else []
-        conn = sqlite3.connect(self.where, isolation_level=None, timeout=5)
+        # The library of the runner: two of them on one file in one process take each other's locks away (F57).
+        module = choose_module("pysqlite3" if self.runner.driver == "pysqlite3" else "sqlite3")
+        conn = module.connect(self.where, isolation_level=None, timeout=5)
         try:
-            return conn.execute(text).fetchall()
+            rows: list[tuple[Any, ...]] = conn.execute(text).fetchall()
+            return rows
         finally:
             conn.close()
 

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from hookonce.cli.context import Built, build, read_config, require_file
+from hookonce.cli.errors import DONE, FAILURES, error_text, problems_of
 from hookonce.cli.options import Options, global_options
-from hookonce.cli.output import DONE, FAILURES, Output, error_text, plural, problems_of
+from hookonce.cli.output import Output, plural
 from hookonce.config import Config
 from hookonce.errors import HookonceError, SchemaError, StorageError
 from hookonce.inbox import Inbox
@@ -70,7 +71,9 @@ def look(config: Config, built: Built) -> Findings:
         silent = [source["name"] for source in findings.sources if not source["handlers"]]
         findings.warnings.append(f"no handler takes anything of {', '.join(silent)}: its events are kept as skipped")
     if not config["app"]:
-        findings.warnings.append('no application is configured: events are kept, nothing runs (app = "module:attribute")')
+        findings.warnings.append(
+            'no application is configured: events are kept, nothing runs (app = "module:attribute")'
+        )
     _look_at_database(findings, config, built.inbox)
     return findings
 
@@ -111,7 +114,7 @@ def _doubts(facts: Mapping[str, str]) -> list[str]:
         if facts.get(name) == "off"
     ]
     if facts.get("synchronous_commit") == "off":
-        doubts.append("synchronous_commit = off is the server's default: every transaction of ours asks for more by itself")
+        doubts.append("synchronous_commit = off on the server: accepting and handling ask for more by themselves")
     if facts.get("read_only") == "yes":
         doubts.append("the server is a read-only standby: nothing can be accepted there")
     if facts.get("mode", "").startswith("guarded"):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from hookonce.cli.errors import problems_of
 from hookonce.cli.options import Options
-from hookonce.cli.output import Output, problems_of
+from hookonce.cli.output import Output
 from hookonce.config import Config, load
 from hookonce.errors import ConfigurationError, HookonceError, SchemaError
 from hookonce.inbox import Inbox
@@ -68,7 +69,8 @@ def require_file(config: Config, inbox: Inbox | None) -> None:
     match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", url) if isinstance(url, str) else None
     if match and not Path(unquote(match[1])).exists():
         raise SchemaError(
-            f"there is no file {Path(unquote(match[1])).absolute()}", do="hookonce migrate (`hookonce run` does it by itself), or name another --database"
+            f"there is no file {Path(unquote(match[1])).absolute()}",
+            do="hookonce migrate (`hookonce run` does it by itself), or name another --database",
         )
 
 
@@ -107,8 +109,14 @@ def _inbox(config: Config, problems: list[str]) -> Inbox | None:
     try:
         return load_app(config) if config["app"] else Inbox(config["database"])
     except HookonceError as error:
-        problems += problems_of(error)
+        problems += [_with_advice(error, problem) for problem in problems_of(error)]
         return None
+
+
+def _with_advice(error: HookonceError, problem: str) -> str:
+    """One line among others: its code when it has one of its own, and what to do."""
+    code = "" if error.code == ConfigurationError.code else f"{error.code} "
+    return f"{code}{problem}{f'; do: {error.do}' if error.do else ''}"
 
 
 def load_app(config: Config) -> Inbox:

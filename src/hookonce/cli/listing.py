@@ -51,8 +51,17 @@ def list_receipts(
     output.table(
         ["id", "received", "source", "type", "event", "state", "result", "tries", "copies"],
         [
-            [one.id, one.received_at, one.source, one.type, one.event_id, one.state.value, one.result, one.attempts,
-             one.duplicates + 1]
+            [
+                one.id,
+                one.received_at,
+                one.source,
+                one.type,
+                one.event_id,
+                one.state.value,
+                one.result,
+                one.attempts,
+                one.duplicates + 1,
+            ]
             for one in lines
         ],
     )

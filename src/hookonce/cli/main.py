@@ -11,8 +11,9 @@ import click
 import hookonce
 from hookonce.cli import check, listing, migrate, operate, send, settings, show
 from hookonce.cli import run as running
+from hookonce.cli.errors import BUG, DONE, INTERRUPTED, error_record, error_text, exit_code
 from hookonce.cli.options import Options, global_options
-from hookonce.cli.output import BUG, DONE, INTERRUPTED, Output, error_record, error_text, exit_code
+from hookonce.cli.output import Output
 from hookonce.errors import ConfigurationError, HookonceError
 from hookonce.failpoints import arm_from_environment
 

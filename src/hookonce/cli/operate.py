@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from hookonce.cli.context import open_database, read_config
+from hookonce.cli.errors import DONE, FAILURES, REFUSED
 from hookonce.cli.listing import STATES
 from hookonce.cli.options import Options, global_options
-from hookonce.cli.output import DONE, FAILURES, REFUSED, Output, plural
+from hookonce.cli.output import Output, plural
 from hookonce.flow.lookup import Filter, listed
 from hookonce.flow.operate import Act, Standing, act, standing
 from hookonce.inbox import Inbox

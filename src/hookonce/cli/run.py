@@ -64,7 +64,9 @@ def _stay(options: Options, *, receiver: bool, worker: bool, flags: dict[str, st
         from hookonce.server.children import ENVIRONMENT
         from hookonce.server.serve import run_server
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"serving needs the package {error.name}", do="pip install 'hookonce[server]'") from error
+        raise ConfigurationError(
+            f"serving needs the package {error.name}", do="pip install 'hookonce[server]'"
+        ) from error
     output = Output(options)
     tables = {"concurrency": "worker"}
     config = read_config(options, **{f"{tables.get(name, 'server')}.{name}": value for name, value in flags.items()})
@@ -118,7 +120,15 @@ async def _prepare(inbox: Inbox, *, migrate: bool) -> str:
 
 
 def _tell(
-    output: Output, options: Options, config: Config, inbox: Inbox, *, where: str, url: str, receiver: bool, worker: bool
+    output: Output,
+    options: Options,
+    config: Config,
+    inbox: Inbox,
+    *,
+    where: str,
+    url: str,
+    receiver: bool,
+    worker: bool,
 ) -> None:
     """What a person wants to know at start: where to send, what will run, where it is kept."""
     does = "receives and works" if receiver and worker else "receives" if receiver else "works"

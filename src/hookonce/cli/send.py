@@ -11,8 +11,9 @@ from urllib.parse import SplitResult, urlsplit
 import click
 
 from hookonce.cli.context import build, read_config
+from hookonce.cli.errors import DONE, FAILURES
 from hookonce.cli.options import Options, global_options
-from hookonce.cli.output import DONE, FAILURES, Output, plural
+from hookonce.cli.output import Output, plural
 from hookonce.cli.storm import Tally, fire, is_loopback, postings, tally
 from hookonce.config import Address, Config, read_address, read_seconds
 from hookonce.errors import ConfigurationError, NotFound, Refused
@@ -31,7 +32,9 @@ HINTS = {
 @click.command()
 @click.argument("source")
 @click.argument("kind", metavar="TYPE")
-@click.option("--copies", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Deliveries of each event.")
+@click.option(
+    "--copies", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Deliveries of each event."
+)
 @click.option("--concurrent", type=click.IntRange(1, 500), default=1, show_default=True, help="Deliveries at once.")
 @click.option("--events", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Distinct events.")
 @click.option("--shuffle", is_flag=True, help="In random order; by --seed the same again.")
@@ -75,12 +78,22 @@ def send(
     created = None if seed is not None else int(time.time())
     said = seed if seed is not None else str(time.time_ns())
     found = postings(
-        endpoint, kind, events=events, event_id=event_id, seed=said, created=created,
+        endpoint,
+        kind,
+        events=events,
+        event_id=event_id,
+        seed=said,
+        created=created,
         body=body.read_bytes() if body else None,
     )
     answers = fire(
-        endpoint, found, target,
-        copies=copies, concurrent=concurrent, delay_seconds=_delay(delay), shuffle=Random(said) if shuffle else None,  # noqa: S311
+        endpoint,
+        found,
+        target,
+        copies=copies,
+        concurrent=concurrent,
+        delay_seconds=_delay(delay),
+        shuffle=Random(said) if shuffle else None,  # noqa: S311
     )
     result = tally(answers, len(found))
     _tell(output, result, target)
@@ -96,7 +109,9 @@ def find_endpoint(config: Config, source: str) -> Endpoint:
     if built.problems:
         raise ConfigurationError(built.problems, do="correct all of it, then: hookonce check")
     names = [] if built.inbox is None else list(built.inbox.registry.sources)
-    raise NotFound(f"there is no source {source!r}", do=f"use one of {', '.join(names)}" if names else "add [sources.NAME]")
+    raise NotFound(
+        f"there is no source {source!r}", do=f"use one of {', '.join(names)}" if names else "add [sources.NAME]"
+    )
 
 
 def _target(config: Config, source: str, url: str | None, to: str | None) -> SplitResult:
@@ -152,5 +167,3 @@ def _tell(output: Output, result: Tally, target: SplitResult) -> None:
         output.say(f"  {count:,} answered {status}: {HINTS.get(status, 'look at the log of the receiver')}")
     for reason, count in result.failed.items():
         output.say(f"  {count:,} without an answer ({reason}): does anything listen on {target.netloc}? hookonce run")
-
-

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from hookonce.cli.context import read_config
+from hookonce.cli.errors import CONFIGURATION, DONE
 from hookonce.cli.options import Options, global_options
-from hookonce.cli.output import CONFIGURATION, DONE, Output
+from hookonce.cli.output import Output
 from hookonce.config import Config, SourceSettings
 from hookonce.model import Secret
 from hookonce.storage.connect import shown

@@ -120,7 +120,9 @@ def _tell(output: Output, receipt: Receipt) -> None:
     if receipt.audit:
         output.data("what people did")
         for act in receipt.audit:
-            output.data(f"  {moment(act.at)}  {safe(act.actor)}  {act.action} (was {act.from_state})  {safe(act.reason)}")
+            output.data(
+                f"  {moment(act.at)}  {safe(act.actor)}  {act.action} (was {act.from_state})  {safe(act.reason)}"
+            )
     output.data("headers")
     for name, value in receipt.headers:
         output.data(f"  {safe(name)}: {safe(value)}")
@@ -132,7 +134,10 @@ def _tell(output: Output, receipt: Receipt) -> None:
 def _body_lines(raw: bytes) -> list[str]:
     """The body as a terminal may show it; --raw has the bytes. Numbers keep their digits: nothing is parsed."""
     text = raw.decode("utf-8", "backslashreplace")
-    return ["".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line) for line in text.split("\n")]
+    return [
+        "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        for line in text.split("\n")
+    ]
 
 
 def _record(receipt: Receipt) -> dict[str, Any]:

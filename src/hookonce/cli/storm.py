@@ -57,7 +57,14 @@ class Tally:
 
 
 def postings(
-    endpoint: Endpoint, kind: str, *, events: int, event_id: str | None, seed: str, created: int | None, body: bytes | None
+    endpoint: Endpoint,
+    kind: str,
+    *,
+    events: int,
+    event_id: str | None,
+    seed: str,
+    created: int | None,
+    body: bytes | None,
 ) -> list[Posting]:
     """One posting for each distinct event; the same ones for the same seed."""
     found = []
@@ -117,8 +124,11 @@ def fire(
         time.sleep(max(0.0, began + number * delay_seconds - time.monotonic()))
         return _post(endpoint, order[number], url)
 
-    with ThreadPoolExecutor(min(concurrent, len(order))) as threads:
+    threads = ThreadPoolExecutor(min(concurrent, len(order)))
+    try:
         return list(threads.map(deliver, range(len(order))))
+    finally:
+        threads.shutdown(cancel_futures=True)  # interrupted: what has not begun is not sent
 
 
 def _post(endpoint: Endpoint, posting: Posting, url: SplitResult) -> Answer:

@@ -6,6 +6,7 @@ Promise: whoever waits is told only after the COMMIT of the row, or, for a dupli
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from hookonce.clock import Clock
-from hookonce.errors import Busy, RowRefused, StorageError, Unavailable
+from hookonce.errors import Busy, Conflict, RowRefused, StorageError, Unavailable
 from hookonce.failpoints import fp
 from hookonce.model import EVENT_ID_BYTES_MAX, Arrival, ReceiptId, State, Stored, Verdict
 from hookonce.storage.operation import Many, Operation, Value
@@ -29,6 +30,9 @@ GROUP_MAX = 500
 
 BUDGET_SECONDS = 5.0
 """After this long an arrival is answered, whatever the database does."""
+
+CONFLICTS_MAX = 10
+"""Collisions with other transactions, one after another, before the answer is 503."""
 
 FOREVER_SECONDS = 3_000 * 365.25 * 86_400.0
 """A wait that only a person ends."""
@@ -260,20 +264,33 @@ class Acceptor:
         Asking whether it was committed proves nothing: the first backend may still be committing. The unique
         index makes the second insert wait for the first and then answer truthfully.
         """
-        for last in (False, True):
-            operation = receipts_insert(arrivals, now=self._clock.override, bodies_apart=self._store.bodies_apart)
+
+        def insert() -> Operation[dict[bytes, ReceiptId]]:
+            return receipts_insert(arrivals, now=self._clock.override, bodies_apart=self._store.bodies_apart)
+
+        try:
+            return await self._run(insert, deadline)
+        except Conflict:
+            raise
+        except Unavailable:
+            return await self._run(insert, deadline)
+
+    async def _run(self, operation: Callable[[], Operation[T]], deadline: float) -> T:
+        """Run one step. Those that collided part for a moment and try again: nobody is to blame for it."""
+        for conflict in range(CONFLICTS_MAX):
             try:
-                return await self._store.run(operation, within=_left(deadline), urgent=True, single=True)
-            except Unavailable:
-                if last or _left(deadline) <= 0:
+                return await self._store.run(operation(), within=_left(deadline), urgent=True, single=True)
+            except Conflict:
+                if conflict + 1 == CONFLICTS_MAX or time.monotonic() > deadline:
                     raise
+            await asyncio.sleep(0.002 * random.random() * 2**conflict)  # noqa: S311 - parts those that collided
         raise AssertionError
 
     async def _record(self, known: list[_Waiting], deadline: float) -> None:
         fp("accept.before_deliveries")
         for _ in range(3):
-            operation = deliveries_insert([w.arrival for w in known], now=self._clock.override)
-            stored = await self._store.run(operation, within=_left(deadline), urgent=True, single=True)
+            arrivals = [waiting.arrival for waiting in known]
+            stored = await self._run(partial(deliveries_insert, arrivals, now=self._clock.override), deadline)
             fp("accept.after_deliveries")
             for waiting, one in zip(known, stored, strict=True):
                 if one is not None:

@@ -44,7 +44,7 @@ class Buckets:
 
     def __init__(self, rate: float, *, names_max: int = ADDRESSES_MAX) -> None:
         self._rate = rate
-        self._burst = rate * 2.0
+        self._burst = max(2.0, rate * 2.0)
         self._names_max = names_max
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
@@ -55,11 +55,11 @@ class Buckets:
         """Take one token: 0.0 if there was one, else the seconds until there is."""
         if not self._rate:
             return 0.0
-        level, at = self._levels.get(name, (self._burst, now))
+        # Taken out and put back at the end: each step is whole by itself, for the threads of a WSGI server.
+        level, at = self._levels.pop(name, (self._burst, now))
         level = min(self._burst, level + (now - at) * self._rate)
         wait = 0.0 if level >= 1.0 else (1.0 - level) / self._rate
         self._levels[name] = (level - 1.0 if not wait else level, now)
-        self._levels.move_to_end(name)
         if len(self._levels) > self._names_max:
             self._levels.popitem(last=False)
         return wait
@@ -150,6 +150,7 @@ def _kept(headers: Headers) -> bytes:
 
 def _trace_parent(headers: Headers) -> str | None:
     for name, value in headers:
-        if name == b"traceparent" and len(value) == 55 and value.isascii():
-            return value.decode("ascii")
+        if name == b"traceparent" and len(value) == 55:
+            text = value.decode("latin-1")  # nobody signs it: what a column could not hold is left out
+            return text if text.isascii() and text.isprintable() else None
     return None

@@ -1,7 +1,8 @@
 """Several processes behind one socket: a parent that listens and supervises, children that serve.
 
-Children are spawned, never forked: each runs the command line afresh and inherits the listening socket. They share it,
-so that connections waiting on it survive the death of any one of them.
+Children are spawned, never forked: each runs the command line afresh and inherits a listening socket. On Linux each has
+one of its own, and the kernel spreads connections over them; on one that all share, whoever wakes first takes all. The
+parent keeps every socket open: connections that wait on one survive its child, and are the next child's.
 
 Parent and child hold the two ends of a line. The child says on it that it serves. When the parent's end closes, the
 child finishes and leaves: that is how the parent asks it to stop, and also what happens when the parent dies. A signal
@@ -16,12 +17,15 @@ import contextlib
 import ctypes
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hookonce.errors import HookonceError
 from hookonce.telemetry import log_event
@@ -61,12 +65,33 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+def listen_many(host: str, port: int, count: int) -> list[socket.socket]:
+    """A socket for each child where the kernel spreads connections over them, else one for all."""
+    first = listen(host, port)
+    if sys.platform != "linux" or count == 1:
+        return [first]
+    # The first has found out that nobody else listens there; those that may share an address would not notice.
+    family, address = first.family, first.getsockname()
+    first.close()
+    try:
+        return [
+            socket.create_server(address[:2], family=family, backlog=LISTEN_BACKLOG, reuse_port=True)
+            for _ in range(count)
+        ]
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
     """What a child has from its parent."""
 
     listener: socket.socket
     line: socket.socket
+    folder: Path
+    """Where siblings leave their counts."""
+
+    parent: int
 
     @classmethod
     def from_environment(cls) -> Child | None:
@@ -74,9 +99,9 @@ class Child:
         text = os.environ.pop(ENVIRONMENT, "")
         if not text:
             return None
-        listener, line, parent = (int(part) for part in text.split(","))
-        die_with_parent(parent)
-        return cls(socket.socket(fileno=listener), socket.socket(fileno=line))
+        listener, line, parent, folder = text.split(",", 3)
+        die_with_parent(int(parent))
+        return cls(socket.socket(fileno=int(listener)), socket.socket(fileno=int(line)), Path(folder), int(parent))
 
     def attach(self, stop: asyncio.Event) -> None:
         """Set `stop` when the parent hangs up or is gone."""
@@ -88,6 +113,11 @@ class Child:
 
         self.line.setblocking(False)
         loop.add_reader(self.line, hung_up)
+
+    def clear_up(self) -> None:
+        """What the parent would have removed, had it not been killed."""
+        if os.getppid() != self.parent:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def say_ready(self) -> None:
         with contextlib.suppress(OSError):
@@ -107,6 +137,7 @@ class _Slot:
     """One place for a child: at most one at a time, and how its starts have gone."""
 
     number: int
+    listener: socket.socket
     process: asyncio.subprocess.Process | None = None
     line: socket.socket | None = None
     serving: bool = False
@@ -117,11 +148,11 @@ class _Slot:
 class _Supervisor:
     """Keeps every slot filled until it is told to stop, or until a child says that there is no point."""
 
-    listener: socket.socket
     command: Sequence[str]
     stop: asyncio.Event
     killed: set[int]
     ready: Callable[[], None]
+    folder: Path
     slots: list[_Slot] = field(default_factory=list)
     code: int = 0
     ever_ready: bool = False
@@ -142,13 +173,13 @@ class _Supervisor:
     async def _start(self, slot: _Slot) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            files = (self.listener.fileno(), theirs.fileno())
+            files = (slot.listener.fileno(), theirs.fileno())
             slot.serving = False
             slot.line = ours
             slot.process = await asyncio.create_subprocess_exec(
                 *self.command,
                 pass_fds=files,
-                env={**os.environ, ENVIRONMENT: f"{files[0]},{files[1]},{os.getpid()}"},
+                env={**os.environ, ENVIRONMENT: f"{files[0]},{files[1]},{os.getpid()},{self.folder}"},
             )
 
     async def _watch(self, slot: _Slot) -> int:
@@ -191,6 +222,7 @@ class _Supervisor:
         """Hang up on all children, and wait until they have finished; whoever has not by then is killed."""
         processes = [slot.process for slot in self.slots if slot.process is not None]
         for slot in self.slots:
+            slot.listener.close()  # or connections would go on waiting on it that nobody will ever answer
             if slot.line is not None:
                 with contextlib.suppress(OSError):
                     slot.line.shutdown(socket.SHUT_RDWR)
@@ -207,7 +239,7 @@ class _Supervisor:
 
 
 async def supervise(
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     *,
     processes: int,
     command: Sequence[str] | None,
@@ -220,8 +252,9 @@ async def supervise(
 
     `killed` always holds their process ids, for a signal handler that cannot wait.
     """
-    supervisor = _Supervisor(listener, command or (sys.executable, *sys.orig_argv[1:]), stop, killed, ready)
-    supervisor.slots = [_Slot(number) for number in range(processes)]
+    folder = Path(tempfile.mkdtemp(prefix="hookonce-"))
+    supervisor = _Supervisor(command or (sys.executable, *sys.orig_argv[1:]), stop, killed, ready, folder)
+    supervisor.slots = [_Slot(number, listeners[number % len(listeners)]) for number in range(processes)]
     keeping = [asyncio.ensure_future(supervisor.keep(slot)) for slot in supervisor.slots]
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -231,4 +264,5 @@ async def supervise(
         await asyncio.gather(*keeping)
     finally:
         stopping.cancel()
+        shutil.rmtree(folder, ignore_errors=True)
     return supervisor.code

@@ -21,7 +21,8 @@ import uvicorn
 from hookonce.asgi.app import App
 from hookonce.errors import ConfigurationError, HookonceError, SchemaError, StorageError
 from hookonce.inbox import Inbox
-from hookonce.server.children import Child, ListenError, listen, supervise
+from hookonce.server.children import Child, ListenError, listen, listen_many, supervise
+from hookonce.server.counted import Counted
 from hookonce.server.health import Asgi, Health, Receive, Scope, Send, with_health
 from hookonce.server.protocol import (
     CONNECTIONS_MAX,
@@ -71,6 +72,7 @@ class Options(TypedDict, total=False):
     trusted_proxies: Sequence[str]
     migrate: bool
     beside: Asgi | None
+    lines: Callable[[], Sequence[str]]
     ready: Callable[[str], None]
 
 
@@ -86,6 +88,7 @@ async def serve(inbox: Inbox, *, stop: asyncio.Event | None = None, **options: U
       `address_connections_max`: the same for each address, 0 for no limit.
     - `trusted_proxies`: addresses whose X-Forwarded-For is believed; "*" believes everybody.
     - `migrate`: bring the schema up to date at start, instead of refusing to start.
+    - `lines`: what /metrics tells besides its gauges; by default this inbox's counters.
     - `ready`: called with the URL once requests are answered.
     """
     refuse_lenient_parser()
@@ -109,7 +112,7 @@ class _Service:
         self._options = options
         self._grace = options.get("grace_seconds", GRACE_SECONDS)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._health = Health.of(backend, inbox.counters.lines, now=lambda: inbox.clock.override)
+        self._health = Health.of(backend, options.get("lines", inbox.counters.lines), now=lambda: inbox.clock.override)
         self._door = Door(self._config())
         self._worker = WorkerThread(inbox, self._grace, self._fail) if options.get("worker", True) else None
 
@@ -180,7 +183,7 @@ class _Service:
         """Tell the load balancer, and give it time to listen."""
         self._health.draining = True
         seconds = self._options.get("drain_seconds", 0.0)
-        log_event(log, logging.WARNING, "stopping", drain_seconds=seconds, grace_seconds=self._grace)
+        log_event(log, logging.INFO, "stopping", drain_seconds=seconds, grace_seconds=self._grace)
         if seconds:
             await asyncio.wait({self._failure}, timeout=seconds)
 
@@ -328,40 +331,51 @@ def run_server(
 async def _serve_here(inbox: Inbox, signals: Signals, child: Child | None, options: Options) -> None:
     stop = asyncio.Event()
     signals.attach(stop)
+    chores: list[asyncio.Task[None]] = []
     if child is not None:
         child.attach(stop)
         say = options.get("ready")
+        counted = Counted(child.folder, options.get("lines", inbox.counters.lines))
+        chores.append(asyncio.ensure_future(counted.write_for_ever()))
 
         def ready(url: str) -> None:
             child.say_ready()
             if say is not None:
                 say(url)
 
-        options = {**options, "sock": child.listener, "ready": ready}
+        options = {**options, "sock": child.listener, "ready": ready, "lines": counted.lines}
     try:
         await serve(inbox, stop=stop, **options)
     finally:
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
+        if child is not None:
+            child.clear_up()
         signals.detach()
 
 
 async def _supervise(signals: Signals, processes: int, command: Sequence[str] | None, options: Options) -> int:
     stop = asyncio.Event()
     signals.attach(stop)
-    listener = options.get("sock") or listen(options.get("host", HOST), options.get("port", PORT))
+    given = options.get("sock")
+    listeners = [given] if given else listen_many(options.get("host", HOST), options.get("port", PORT), processes)
+    url = url_of(listeners[0])
     seconds = options.get("drain_seconds", 0.0) + options.get("grace_seconds", GRACE_SECONDS) + CLOSE_SECONDS + 5.0
     try:
         return await supervise(
-            listener,
+            listeners,
             processes=processes,
             command=command,
             stop=stop,
             leave_seconds=seconds,
             killed=signals.killed,
-            ready=lambda: options.get("ready", _say_ready)(url_of(listener)),
+            ready=lambda: options.get("ready", _say_ready)(url),
         )
     finally:
         signals.detach()
-        listener.close()
+        for listener in listeners:
+            listener.close()
 
 
 def exit_code_of(error: BaseException) -> int:

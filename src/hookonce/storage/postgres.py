@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -166,6 +167,7 @@ class PostgresBackend:
         return await self.run(operation, within=30.0)
 
     async def _drive(self, operation: Operation[T], session: PgSession, *, single: bool) -> T:
+        single = single and not self._pooled  # behind a pooler no setting of ours lasts longer than a transaction
         if not single:
             await session.command("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
@@ -217,7 +219,11 @@ class PostgresBackend:
             ),
             CONNECT_SECONDS,
         )
-        return PgSession(conn, self.blocks, prepare=not await self.is_pooled(conn))
+        pooled = await self.is_pooled(conn)
+        if not pooled:
+            # For what commits with its statement: our steps decide by what is committed, whatever the database's default.
+            await conn.execute("SET default_transaction_isolation = 'read committed'")
+        return PgSession(conn, self.blocks, prepare=not pooled)
 
     async def is_pooled(self, conn: psycopg.AsyncConnection[Any]) -> bool:
         """A pooler hands out process ids of its own; the server behind it knows another."""
@@ -365,8 +371,11 @@ class _LaneState:
         return translate(error, ours=False)
 
     def abort(self) -> None:
+        """Also ask the server to stop: a backend inside a long statement does not look at its socket."""
         self._aborted = True
-        if self._conn is not None:
+        if self._conn is not None and not self._conn.closed:
+            cancel = self._conn.pgconn.get_cancel()
+            threading.Thread(target=_quietly, args=(cancel.cancel,), name="hookonce-cancel", daemon=True).start()
             cut(self._conn)
 
     def handler_runs(self, running: bool) -> None:
@@ -497,6 +506,11 @@ async def call_on_loop(handler: Handler, arguments: Sequence[object]) -> None:
     result = handler.function(*arguments)
     if result is not None:
         await result
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):
+        call()
 
 
 def _raise_translated(translated: BaseException, error: BaseException) -> NoReturn:

@@ -119,8 +119,8 @@ class WriterTurn:
         self._condition = threading.Condition()
         self._held = False
         self._urgent = 0
-        self._file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        weakref.finalize(self, os.close, self._file)
+        self._path = path
+        self._opened: int | None = None
 
     @contextlib.contextmanager
     def __call__(self, *, urgent: bool = False, within: float = BUSY_SECONDS) -> Iterator[None]:
@@ -147,6 +147,14 @@ class WriterTurn:
         except BaseException:
             self._let_go()
             raise
+
+    @property
+    def _file(self) -> int:
+        """Opened by the first who writes: a command that only looks leaves no file behind."""
+        if self._opened is None:
+            self._opened = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            weakref.finalize(self, os.close, self._opened)
+        return self._opened
 
     def release(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -177,14 +185,22 @@ class SqliteFile:
         self.path = path
         self.module = module or choose_module()
         self._connect = connect
-        self.turn = WriterTurn.of(path)
+        self._turn = (os.getpid(), WriterTurn.of(path))
         self.guarded = not free_of_wal_reset(self.module.sqlite_version_info)
         self.blocks = load("sqlite", "named")
         self._ballast = Path(f"{path}.ballast")
 
-    def open(self) -> Connection:
+    @property
+    def turn(self) -> WriterTurn:
+        """Of this process: after a fork the parent's lock would be shared, and keep nobody out."""
+        process = os.getpid()
+        if self._turn[0] != process:
+            self._turn = (process, WriterTurn.of(self.path))
+        return self._turn[1]
+
+    def open(self, within: float = BUSY_SECONDS) -> Connection:
         """A connection in production settings, read back: a setting that did not take is an error."""
-        with self.turn():
+        with self.turn(within=within):
             conn = (
                 self._connect()
                 if self._connect
@@ -308,20 +324,19 @@ class SqliteBackend:
     async def _in_thread(self, name: str, call: Callable[[], T]) -> T:
         if os.getpid() != self._pid:  # after a fork: what the parent opened is the parent's
             self._pid, self._threads, self._connections = os.getpid(), {}, {}
-            self.file.turn = WriterTurn.of(self.file.path)
         if name not in self._threads:
             self._threads[name] = ThreadPoolExecutor(1, thread_name_prefix=f"hookonce-sqlite-{name}")
         return await asyncio.get_running_loop().run_in_executor(self._threads[name], call)
 
-    def _connection(self, name: str) -> Connection:
+    def _connection(self, name: str, within: float = BUSY_SECONDS) -> Connection:
         if name not in self._connections:
-            self._connections[name] = self.file.open()
+            self._connections[name] = self.file.open(within)
         return self._connections[name]
 
     def _transaction(self, operation: Operation[T], name: str, within: float) -> T:
         file = self.file
         try:
-            conn = self._connection(name)
+            conn = self._connection(name, within)
             with file.turn(urgent=name == "accept", within=within):
                 conn.execute(_BEGIN)
                 try:
@@ -391,6 +406,7 @@ class SqliteLane:
         self._file = file
         self._conn: Connection = None
         self._mine = False
+        self._mine_lock = threading.Lock()
         self._guard = False
         self._aborted = False
 
@@ -443,8 +459,9 @@ class SqliteLane:
             self._release()
 
     def _release(self) -> None:
-        if self._mine:
-            self._mine = False
+        with self._mine_lock:  # whoever takes the lane away does so from another thread
+            mine, self._mine = self._mine, False
+        if mine:
             self._file.turn.release()
 
     def translate(self, error: BaseException) -> BaseException:

@@ -29,18 +29,26 @@ class SyncSlot:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Done]] = loop.create_future()
         self._jobs.put((turns, limits, loop, future))
-        done, _ = await asyncio.wait({future}, timeout=limits.seconds)
-        if not done:
-            self.usable = False
-            self._lane.abort()
-            done, _ = await asyncio.wait({future}, timeout=ABORT_SECONDS)
-        if not done:
-            self._jobs.put(None)
-            future.cancel()
+        try:
+            done, _ = await asyncio.wait({future}, timeout=limits.seconds)
+        except asyncio.CancelledError:
+            await self._take_away(future)
+            raise
+        if not done and not await self._take_away(future):
             raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s and does not stop")
-        if not self.usable:
-            self._jobs.put(None)
         return future.result()
+
+    async def _take_away(self, future: asyncio.Future[list[Done]]) -> bool:
+        """Take the connection from the thread, and give it a moment to notice. Whether it did."""
+        self.usable = False
+        self._lane.abort()
+        self._jobs.put(None)
+        done, _ = await asyncio.wait({future}, timeout=ABORT_SECONDS)
+        if not done:
+            future.cancel()
+        elif not future.cancelled():
+            future.exception()
+        return bool(done)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -69,14 +77,21 @@ class AsyncSlot:
 
     async def run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
         task = asyncio.ensure_future(run_async(turns, self._lane, limits))
-        done, _ = await asyncio.wait({task}, timeout=limits.seconds)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=limits.seconds)
+        except asyncio.CancelledError:
+            await self._take_away(task)
+            raise
         if not done:
-            self.usable = False
-            self._lane.abort()
-            task.cancel()
-            await asyncio.wait({task}, timeout=ABORT_SECONDS)
+            await self._take_away(task)
             raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s")
         return task.result()
+
+    async def _take_away(self, task: asyncio.Future[list[Done]]) -> None:
+        self.usable = False
+        self._lane.abort()
+        task.cancel()
+        await asyncio.wait({task}, timeout=ABORT_SECONDS)
 
     async def close(self) -> None:
         await self._lane.close()

@@ -7,6 +7,7 @@ claim's lease and the row lock put right. Polling carries it; a wake-up is only 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -35,6 +36,7 @@ QUICK_SECONDS = 0.005
 CONFLICTS_MAX = 10
 CLAIM_MAX = 512
 NOBODY_SECONDS = 5.0
+LEAVE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class Worker:
         self._limit = max(8, settings.concurrency * 2)
         self._wake = asyncio.Event()
         self._suspects_at = 0.0
+        self._suspect: _Ready | None = None
         self._outage = False
         self.failure: Exception | None = None
 
@@ -153,7 +156,7 @@ class Worker:
             return False
         found = False
         now = time.monotonic()
-        if now >= self._suspects_at:
+        if now >= self._suspects_at and self._suspect is None:
             found = await self._claim_suspect()
             self._suspects_at = 0.0 if found else now + SUSPECT_SECONDS
         fp("claim.before_claim")
@@ -192,7 +195,9 @@ class Worker:
                 crashes=claim.crashes,
                 state="processing",
             )
-            self._ready.append(_Ready(self._turn_of(claim), time.monotonic(), alone=True))
+            # The only one in hand: if it takes this process with it, no second suspect is blamed once more.
+            self._suspect = _Ready(self._turn_of(claim), time.monotonic(), alone=True)
+            self._ready.append(self._suspect)
         return True
 
     def _turn_of(self, claim: Claim) -> Turn:
@@ -209,6 +214,7 @@ class Worker:
     async def _hand_back(self, ready: Sequence[_Ready]) -> None:
         by_claim: dict[str, list[Claim]] = {}
         for one in ready:
+            self._forget_suspect(one)
             by_claim.setdefault(one.turn.claim.claim_id, []).append(one.turn.claim)
         fp("claim.before_release")
         for claims in by_claim.values():
@@ -251,7 +257,8 @@ class Worker:
                 nonlocal spent
                 pace = self._pace_of(other.turn.handler)
                 spent += pace
-                return pace <= QUICK_SECONDS and spent <= GROUP_SECONDS and _same_colour(other.turn.handler, handler)
+                quick = pace <= QUICK_SECONDS and spent <= GROUP_SECONDS
+                return quick and _may_join(other.turn.handler, handler, self._backend)
 
             self._gather(group, fits, min(self._settings.group, self._fair_share()))
         return group
@@ -289,11 +296,22 @@ class Worker:
         began = time.monotonic()
         try:
             done = await self._on_lane([one.turn for one in group])
+        except asyncio.CancelledError:
+            # Out of grace. The lane's connection is gone, so nothing of it commits: another worker may have it now.
+            with contextlib.suppress(StorageError):
+                await self._hand_back(group)
+            raise
         except Exception as error:
             await self._ended_badly(group, error, time.monotonic() - began)
         else:
             self._learn(done)
             await self._ended(done)
+        finally:
+            self._forget_suspect(group[0])
+
+    def _forget_suspect(self, ready: _Ready) -> None:
+        if ready is self._suspect:
+            self._suspect = None
 
     async def _on_lane(self, turns: list[Turn]) -> list[Done]:
         """Run a group on a free lane. Two that collided part for a moment and try again; nobody is to blame."""
@@ -394,7 +412,7 @@ class Worker:
         for task in set(self._running):
             task.cancel()
         if self._running:
-            await asyncio.wait(set(self._running), timeout=2.0)
+            await asyncio.wait(set(self._running), timeout=LEAVE_SECONDS)
         await self._slots.close()
 
     # -- report -----------------------------------------------------------------------------------------------
@@ -442,6 +460,7 @@ def _colour(handler: Handler | None, backend: Backend) -> Colour:
     return "sync"
 
 
-def _same_colour(one: Handler | None, other: Handler | None) -> bool:
-    """Of two handlers that may share a transaction: those without a handler go with anything."""
-    return one is None or other is None or (one.is_async == other.is_async and one.batch == other.batch == 1)
+def _may_join(other: Handler | None, first: Handler | None, backend: Backend) -> bool:
+    """Whether both run on the same kind of lane, one event a call."""
+    single = other is None or other.batch == 1
+    return single and _colour(other, backend) == _colour(first, backend)

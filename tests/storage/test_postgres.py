@@ -1,0 +1,263 @@
+"""What only PostgreSQL can do to us: plans, isolation levels, weak commits, warnings, lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from hookonce.clock import SystemClock
+from hookonce.errors import NotDurable, Unavailable
+from hookonce.flow.accept import Acceptor
+from hookonce.flow.claim import claim_due
+from hookonce.flow.handle import Limits, Turn, run_async
+from hookonce.flow.settle import settle
+from hookonce.model import Outcome, State, Verdict
+from hookonce.storage.operation import Statement
+from hookonce.storage.postgres import PostgresBackend
+from hookonce.storage.statements import load
+from tests.servers.postgres import PostgresServer
+from tests.storage.conftest import make_world
+from tests.storage.world import RUNNERS, Runner, World, arrival, maybe, writes
+
+PROCESSED = 20_000
+ON_POSTGRES = [runner for runner in RUNNERS if runner.dialect == "postgres"]
+
+
+@pytest.fixture(params=ON_POSTGRES, ids=str)
+async def own(request: pytest.FixtureRequest, own_postgres: str) -> AsyncIterator[World]:
+    """Every runner on PostgreSQL, in a database whose settings may be changed."""
+    world = make_world(request.param, own_postgres)
+    yield world
+    for backend in world.backends:
+        await backend.close()
+    if world.engine is not None:
+        await maybe(world.engine.dispose())
+
+
+def setting(dsn: str, name: str, value: str) -> None:
+    """Change a setting for every later connection to this database."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            sql.SQL("ALTER DATABASE {} SET {} = {}").format(
+                sql.Identifier(conn.info.dbname), sql.Identifier(name), sql.Literal(value)
+            )
+        )
+
+
+def test_the_claim_reads_the_due_index(own_postgres: str) -> None:
+    """With 20,000 processed receipts and a few due ones the claim is an index scan that ends where "due" ends."""
+    values = {"now": None, "limit": 10, "claim_id": "x", "lease_seconds": 10, "crashes_max": 3, "error": "x"}
+    with psycopg.connect(own_postgres, autocommit=True) as conn:
+        conn.execute(
+            "INSERT INTO hookonce_receipt (key, source, body_digest, secret_id, correlation_id, address, received_at, state,"
+            " due_at) SELECT sha256(n::text::bytea), 's', '', 'x', 'c', 'a', now(), CASE WHEN n % 1000 = 0 THEN 'received'"
+            " WHEN n % 1500 = 0 THEN 'processing' ELSE 'processed' END, now() - make_interval(secs => n)"
+            f" FROM generate_series(1, {PROCESSED}) AS n"
+        )
+        conn.execute("ANALYZE hookonce_receipt")
+        for name in ("receipt_claim", "receipt_claim_suspect"):
+            text = load("postgres", "pyformat")[name].text
+            plan = "\n".join(line for (line,) in conn.execute(f"EXPLAIN {text}".encode(), values))
+            assert "Index Scan using hookonce_receipt_due" in plan, plan
+            assert "Seq Scan on hookonce_receipt" not in plan, plan
+            assert "Index Cond: (due_at <= " in plan, plan
+
+
+async def test_the_suite_of_steps_under_serializable(own: World) -> None:
+    """With SERIALIZABLE as the database's default, four receivers and four workers at once still do their work."""
+    setting(own.where, "default_transaction_isolation", "serializable")
+    acceptors = [Acceptor(own.another(), SystemClock()) for _ in range(4)]
+    futures = [acceptor.submit(arrival(n)) for acceptor in acceptors for n in range(60)]
+    stored = await asyncio.gather(*futures)
+    assert sum(one.verdict is Verdict.ACCEPTED for one in stored) == 60
+    found: list[int] = []
+
+    async def work(backend: PostgresBackend) -> None:
+        while claims := await backend.run(claim_due(limit=4, lease_seconds=60, now=None), single=True):
+            for claim in claims:
+                found.append(claim.id)
+                outcome = Outcome(state=State.RETRYING, error="later", delay_seconds=3600)
+                assert await backend.run(settle(claim, outcome, seconds=0, now=None))
+
+    await asyncio.gather(*(work(backend) for backend in own.backends))  # type: ignore[arg-type]
+    assert sorted(found) == list(range(1, 61))
+    await own.accept(arrival(1000))
+    (claim,) = await own.claim()
+    await own.handle(own.turn(claim, writes("a")))
+    assert own.effects() == ["a"]
+
+
+LEVEL = """
+CREATE TABLE seen (what text, level text);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO seen VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON hookonce_receipt DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION note();
+CREATE CONSTRAINT TRIGGER note AFTER INSERT ON hookonce_delivery DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION note();
+CREATE CONSTRAINT TRIGGER note AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION note();
+"""
+
+
+@pytest.mark.parametrize(("weak", "strong"), [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")])
+async def test_a_weak_setting_does_not_weaken_a_promise(own: World, weak: str, strong: str) -> None:
+    """Whatever the role has for synchronous_commit: accept, duplicate and T2 commit with at least "on"."""
+    with psycopg.connect(own.where, autocommit=True) as conn:
+        conn.execute(LEVEL)
+    setting(own.where, "synchronous_commit", weak)
+    await own.accept(arrival(1))
+    await own.accept(arrival(1))
+    assert own.sql("SELECT DISTINCT what, level FROM seen ORDER BY 1") == [
+        ("hookonce_delivery", strong), ("hookonce_receipt", strong),
+    ]
+    (claim,) = await own.claim()
+    own.sql("TRUNCATE seen")
+    await own.handle(own.turn(claim, writes("a")))
+    assert own.sql("SELECT DISTINCT what, level FROM seen ORDER BY 1") == [
+        ("effect", strong), ("hookonce_receipt", strong),
+    ]
+
+
+WARN = """
+CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE WARNING 'canceling wait for synchronous replication due to user request'; RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION warn();
+"""
+
+
+async def test_a_warning_at_commit_is_no_promise(own: World) -> None:
+    """The server says COMMIT and warns that the standby may not have it: the arrival is not acknowledged."""
+    with psycopg.connect(own.where, autocommit=True) as conn:
+        conn.execute(WARN.format(table="hookonce_receipt").encode())
+    with pytest.raises(NotDurable, match="canceling wait"):
+        await own.accept(arrival(1))
+    assert (await own.accept(arrival(1)))[0].verdict is Verdict.DUPLICATE  # sent again, and durable by now
+
+
+async def test_a_warning_at_the_commit_of_a_handler_is_told(own: World) -> None:
+    """T2 as well: whoever asks hears NotDurable, not "applied"."""
+    with psycopg.connect(own.where, autocommit=True) as conn:
+        conn.execute(WARN.format(table="effect").encode())
+    claim = await own.one_claim()
+    with pytest.raises(NotDurable, match="canceling wait"):
+        await own.handle(own.turn(claim, writes("a")))
+
+
+async def test_a_server_that_goes_away_is_unavailable(server: World) -> None:
+    """A connection that was cut is an outage, not a bug; the next step opens a new one."""
+    await server.accept(arrival(1))
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hookonce'"
+               " AND datname = current_database()")
+    try:
+        await server.backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True)
+    except Unavailable:
+        await server.backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True)
+    assert server.states() == ["processing"]
+
+
+async def test_a_lane_survives_the_loss_of_its_connection(pg: World) -> None:
+    """The server ends the connection between two events: the second is worked on a new one, at the latest when retried."""
+    await pg.accept(arrival(1), arrival(2))
+    first, second = await pg.claim()
+    slot = await pg.slot()
+    await slot.run([pg.turn(first, writes("1"))], Limits(seconds=10))
+    pg.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+           " AND pid <> pg_backend_pid()")
+    for _ in range(3):
+        try:
+            await slot.run([pg.turn(second, writes("2"))], Limits(seconds=10))
+            break
+        except Unavailable:
+            continue
+    await slot.close()
+    assert pg.effects() == ["1", "2"]
+
+
+async def test_a_read_only_server_is_unavailable(own_postgres: str) -> None:
+    """After a failover the old primary may answer read-only: the sender is asked to come again."""
+    setting(own_postgres, "default_transaction_read_only", "on")
+    backend = PostgresBackend(own_postgres)
+    with pytest.raises(Unavailable):
+        await Acceptor(backend, SystemClock()).submit(arrival(1))
+    await backend.close()
+
+
+async def test_nothing_of_a_session_is_left(server: World) -> None:
+    """No advisory lock, no listening channel, no temporary table: what a pooler could not keep apart."""
+    claim = await server.one_claim()
+    await server.handle(server.turn(claim, writes("a")))
+    assert server.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+    session = await server.backend._take()  # type: ignore[attr-defined]
+    assert await session.query("SELECT count(*) FROM pg_listening_channels()") == [("0",)]
+    await server.backend._give_back(session)  # type: ignore[attr-defined]
+
+
+async def test_a_conflict_between_handlers_is_a_conflict(pg: World) -> None:
+    """Two handlers that lock the same rows in opposite order: one gets through, the other is told to try again."""
+    from hookonce.errors import Conflict
+
+    pg.sql("INSERT INTO effect VALUES ('x'), ('y')")
+    await pg.accept(arrival(1), arrival(2))
+    first, second = await pg.claim()
+    slots = [await pg.slot(), await pg.slot()]
+    text = "UPDATE effect SET note = note WHERE note = '{}'"
+    both = asyncio.Barrier(2) if pg.runner.colour == "async" else __import__("threading").Barrier(2)
+
+    from tests.storage.world import Move, runs
+
+    met = Move(lambda _: both.wait())
+    turns = [
+        pg.turn(first, runs(text.format("x")), met, runs(text.format("y"))),
+        pg.turn(second, runs(text.format("y")), met, runs(text.format("x"))),
+    ]
+    done = await asyncio.gather(
+        *(slot.run([turn], Limits(seconds=20)) for slot, turn in zip(slots, turns, strict=True)), return_exceptions=True
+    )
+    for slot in slots:
+        await slot.close()
+    assert sorted(type(one) for one in done if isinstance(one, BaseException)) == [Conflict]
+    assert sorted(pg.states()) == ["processed", "processing"]
+
+
+async def test_the_pooler_is_not_seen_where_there_is_none(server: World) -> None:
+    """A direct connection is recognised as one, and uses prepared statements."""
+    assert (await server.backend.facts())["pooler"] == "no"
+
+
+async def test_lookups_run(server: World) -> None:
+    """Every read-only statement of the command line is valid SQL on this server."""
+    await server.accept(arrival(1))
+
+    def ask(name: str):  # type: ignore[no-untyped-def]
+        wanted = load("postgres", "numeric_dollar")[name].placeholders
+        values = {key: None for key in wanted} | {"limit": 5, "id": 1}
+        return (yield Statement(name, {key: values[key] for key in wanted}))
+
+    for name in ("state_counts", "duplicate_counts", "oldest_open", "receipt_list", "receipt_show"):
+        assert await server.backend.read(ask(name)) is not None
+
+
+def test_runner_list_is_complete() -> None:
+    """Whoever adds a runner adds it to the list that every test walks through."""
+    assert len(RUNNERS) == 10
+    assert all(isinstance(runner, Runner) for runner in RUNNERS)
+
+
+async def test_another_server_takes_over(postgres: PostgresServer, server: World) -> None:
+    """The server restarts under us: what was accepted is there, and the same backend goes on."""
+    await server.accept(arrival(1))
+    postgres.stop_immediate()
+    with pytest.raises(Unavailable):
+        await server.backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True)
+    postgres.start()
+    (claim,) = await server.claim()
+    lane = await server.backend.async_lane()
+    await run_async([Turn(claim, None)], lane, Limits(seconds=10))
+    await lane.close()
+    assert server.states() == ["processed"]
