@@ -42,8 +42,13 @@ class Sample:
     database_cpu: float
     server_mb: float
 
+    @property
+    def server_cpu_us(self) -> float:
+        """What a request cost the server's process: less moved by other load than the rate."""
+        return self.server_cpu / self.load.rate * 1e6 if self.load.rate else float("nan")
+
     def as_dict(self) -> Mapping[str, Any]:
-        return {**asdict(self), "rate": self.load.rate}
+        return {**asdict(self), "rate": self.load.rate, "server_cpu_us": self.server_cpu_us}
 
 
 @dataclass
@@ -162,7 +167,15 @@ def _report(samples: Samples, settings: Settings) -> Report:
         title="Accept: requests a second",
         columns=(
             *("case", "connections", "requests/s: median (min-max)", "of echo", "times one transaction a request"),
-            *("p50 ms", "p99 ms", "CPU server / database / wrk (cores)", "RSS MB", "errors", "lost"),
+            *(
+                "p50 ms",
+                "p99 ms",
+                "CPU server / database / wrk (cores)",
+                "server CPU us a request",
+                "RSS MB",
+                "errors",
+                "lost",
+            ),
         ),
         notes=["Ratios are medians of the ratios within each round. SQLite runs inside the server process."],
         samples=[one.as_dict() for one in samples.all],
@@ -196,6 +209,7 @@ def _row(samples: Samples, case: Case, connections: int) -> tuple[object, ...]:
         median([one.load.p50_ms for one in seen]),
         median([one.load.p99_ms for one in seen]),
         f"{cpu[0]:.2f} / {cpu[1]:.2f} / {wrk_cpu:.2f}",
+        f"{median([one.server_cpu_us for one in seen]):.1f}",
         f"{median([one.server_mb for one in seen]):.0f}",
         sum(one.load.errors for one in seen),
         sum(one.lost for one in seen),

@@ -20,7 +20,8 @@ CHILD_SECONDS = 600.0
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
-    return {**os.environ, **extra, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    path = os.pathsep.join(path for path in paths if path)
+    return {**os.environ, "PYTHONFAULTHANDLER": "1", **extra, "PYTHONPATH": path}
 
 
 def free_port() -> int:
@@ -58,9 +59,12 @@ class Server:
             except OSError:
                 time.sleep(0.02)
         self.__exit__()
-        raise RuntimeError(f"the server did not start:\n{self.log()}")
+        raise RuntimeError(f"the server did not answer within {START_SECONDS:g} s:\n{self.log()}")
 
     def __exit__(self, *_: object) -> None:
+        died = self._process.poll()
+        if died is not None:
+            raise RuntimeError(f"the server ended by itself with {died}:\n{self.log()}")
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)

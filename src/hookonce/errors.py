@@ -15,6 +15,7 @@ HookonceError
 |  |- HandlerTimeout       it took longer than allowed; its connection was taken away
 |  `- Unreadable           the body is not what the handler reads; no attempt can change that
 |- LostClaim               nobody: another worker owns the event now, the result is dropped
+|- ListenError             the operator: the address to listen on is taken, or not ours (server/children.py)
 `- NotFound, Refused       the person at the command line
 
 Signal                     raised by handlers to answer: Retry, Park, Discard

@@ -133,7 +133,7 @@ def kill_at_points(
         victim = standby
         standby = arena.shop("both", failpoints=cases[number] if number < len(cases) else "", **options)
         victim.begin()
-        until(lambda: not victim.alive, 25.0, f"{case}: the process passes this point and dies\n{victim.tail()}")  # noqa: B023
+        until(lambda: not victim.alive, 25.0, lambda: f"{case}: the process passes this point and dies\n{victim.tail()}")  # noqa: B023
         assert victim.wait() == -signal.SIGKILL, f"{case}: ended by itself\n{victim.tail()}"
         victim.close()
     standby.begin()

@@ -23,12 +23,12 @@ POLL_SECONDS = 0.01
 Role = Literal["receiver", "worker", "both"]
 
 
-def until(condition: Callable[[], object], seconds: float, what: str) -> float:
-    """Wait for a condition, within a bound. Returns how long it took."""
+def until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> float:
+    """Wait for a condition, within a bound. Returns how long it took. `what`: the words, or how to find them then."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > seconds:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(POLL_SECONDS)
     return time.monotonic() - began
 

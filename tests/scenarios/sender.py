@@ -269,6 +269,16 @@ class Sender:
             time.sleep(0.01)
         self.check()
 
+    def acknowledge(self, more: int, seconds: float = 30.0) -> None:
+        """Wait until so many more events are acknowledged."""
+        goal = len(self.tally.acknowledged) + more
+        deadline = time.monotonic() + seconds
+        while len(self.tally.acknowledged) < goal:
+            self.check()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not {more} more events were acknowledged in {seconds:g} s: {self.tally.statuses}")
+            time.sleep(0.01)
+
     def check(self) -> None:
         if self._failure is not None:
             raise AssertionError(f"the sender failed: {self._failure!r}") from self._failure

@@ -27,8 +27,7 @@ def test_rolling_restart(arena: Arena) -> None:
     running = [arena.shop(role, port=port) for role, port in team]
     sender = arena.sender(ports=ports, seed=21, rate=300.0, mix=Mix(slow=0.05))
     for number in (*range(4), *range(4)):
-        goal = len(sender.tally.acknowledged) + 100
-        until(lambda: len(sender.tally.acknowledged) >= goal, 20.0, "events are acknowledged")  # noqa: B023
+        sender.acknowledge(100)
         role, port = team[number]
         running[number].terminate()
         running[number] = arena.shop(role, port=port)
@@ -105,7 +104,7 @@ def test_the_sender_leaves_at_once(arena: Arena) -> None:
     until(
         lambda: (arena.one("SELECT count(*) FROM hookonce_receipt") >= len(events) // 2) and healed(arena.url),
         20.0,
-        f"what was sent is stored: {arena.states()}",
+        lambda: f"what was sent is stored: {arena.states()}",
     )
     stored = {identity for (identity,) in arena.rows("SELECT event_id FROM hookonce_receipt")}
     # Closed in order: the whole request arrives. Aborted: the kernel may throw away what was not read yet.
@@ -137,7 +136,7 @@ def test_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
         filler.write_bytes(bytes(8 << 20))
         process = arena.shop("both")
         sender = arena.sender(seed=25, rate=400.0, extra={"padding": "x" * 30_000})
-        until(lambda: sender.tally.statuses[503] > 50, 60.0, f"the disk is full: {sender.tally.statuses}")
+        until(lambda: sender.tally.statuses[503] > 50, 60.0, lambda: f"the disk is full: {sender.tally.statuses}")
         sender.pause()
         assert process.alive, process.tail()
         before = len(sender.tally.acknowledged)
@@ -186,7 +185,7 @@ def test_workers_whose_clocks_are_wrong(on_postgres: Arena, faketime: str) -> No
 
     workers = [skewed("+10m"), skewed("-10m"), arena.shop("worker", lease=10.0)]
     sender = arena.sender(seed=26, rate=300.0, mix=Mix(slow=0.3), extra={"seconds": 0.05})
-    until(lambda: len(sender.tally.acknowledged) >= 500, 30.0, "events are acknowledged")
+    sender.acknowledge(500)
     sender.finish()
     report = arena.check()
     assert report.crashes == 0

@@ -19,7 +19,7 @@ def run_until_healed(arena: Arena, **options: object) -> int:
     """Start a worker as often as it dies, as a supervisor would. Returns how often it died."""
     for deaths in range(DEATHS_MAX):
         worker: Shop = arena.shop("worker", lease=LEASE, **options)
-        until(lambda: not worker.alive or healed(arena.url), 30.0, f"it ends, or dies\n{worker.tail()}")  # noqa: B023
+        until(lambda: not worker.alive or healed(arena.url), 30.0, lambda: f"it ends, or dies\n{worker.tail()}")  # noqa: B023
         if worker.alive:
             worker.terminate()
             return deaths

@@ -38,7 +38,7 @@ def test_a_stopped_worker_comes_back(arena: Arena, point: str, event_type: str) 
     arena.send(*events(20, event_type))
     # One lane: on PostgreSQL another one would be stopped with its row locks, and hold what must be taken over.
     zombie = arena.shop("worker", failpoints=f"{point}=stop", lease=LEASE, concurrency=1)
-    until(lambda: zombie.stopped, 10.0, f"the worker stops at {point}")
+    until(lambda: zombie.stopped, 10.0, lambda: f"the worker stops at {point}")
     other = arena.shop("worker", lease=LEASE)
     until(lambda: healed(arena.url), 20.0, "another worker finishes what the stopped one holds")
     before = arena.rows("SELECT id, state, token, attempts, crashes FROM hookonce_receipt ORDER BY id")

@@ -109,12 +109,11 @@ def test_as_process_one(file, database):
     assert stored(file) == {"evt_1"}
 
 
-def test_address_in_use():
+def test_address_in_use(database):
     """A port that is taken is one clear line with a code, and exit code 69."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.MonkeyPatch.context():
-            assert_fails("sqlite:////tmp/never-opened.db", 69, f"HO129 cannot listen on 127.0.0.1:{port}", port=port)
+        assert_fails(database, 69, f"HO129 cannot listen on 127.0.0.1:{port}", port=port)
 
 
 def test_unknown_host_and_impossible_port(database):
@@ -153,13 +152,13 @@ def assert_fails(database, code, text, **options):
     """Start, and expect it to end by itself with this code and text, without a traceback."""
     served = Served(database, **options)
     served.start()
-    with served_exit(served):
+    with Cleaned(served):
         assert served.wait() == code, served.output()
     assert text in served.output()
     assert "Traceback" not in served.output()
 
 
-class served_exit:  # noqa: N801 - used like a function
+class Cleaned:
     """Clean up after a process that was started without waiting."""
 
     def __init__(self, served):

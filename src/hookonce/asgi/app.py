@@ -119,6 +119,10 @@ class App:
         """Whoever serves this learns here of a disk that failed."""
         return self._desk
 
+    def acceptor(self) -> Acceptor:
+        """Where arrivals go on the running loop."""
+        return self._acceptor()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await _refuse_other(scope, receive, send)

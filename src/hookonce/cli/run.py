@@ -63,10 +63,12 @@ def _stay(options: Options, *, receiver: bool, worker: bool, flags: dict[str, st
     try:
         from hookonce.server.children import ENVIRONMENT
         from hookonce.server.serve import run_server
+        from hookonce.server.signals import Signals
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"serving needs the package {error.name}", do="pip install 'hookonce[server]'"
         ) from error
+    signals = Signals()  # first: as PID 1 a SIGTERM has no default, and would be lost until somebody listens
     output = Output(options)
     tables = {"concurrency": "worker"}
     config = read_config(options, **{f"{tables.get(name, 'server')}.{name}": value for name, value in flags.items()})
@@ -97,6 +99,7 @@ def _stay(options: Options, *, receiver: bool, worker: bool, flags: dict[str, st
         path=config["server.path"],
         grace_seconds=config["server.grace_seconds"],
         head_seconds=config["server.head_seconds"],
+        signals=signals,
         ready=ready,
     )
 

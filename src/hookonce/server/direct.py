@@ -25,6 +25,8 @@ from hookonce.flow.accept import Acceptor
 from hookonce.model import Arrival, Delivery, Stored
 from hookonce.server.protocol import NOWHERE, Connection, too_many
 
+Headers = list[tuple[bytes, bytes]]
+
 SENT_AHEAD_MAX = 16
 """Requests that a connection may send before it has its answer; above that it is not read from."""
 
@@ -40,23 +42,26 @@ class Direct:
     _answers: dict[int, bytes] = field(default_factory=dict)
     _answers_for: object = None
 
-    def address_of(self, peer: str, headers: list[tuple[bytes, bytes]]) -> str:
+    def address_of(self, peer: str, headers: Headers) -> str:
         """Who sent this: the peer, or whom a proxy that we trust names."""
         if self.proxies is None or peer not in self.proxies:
             return peer
         named = next((value for name, value in headers if name == b"x-forwarded-for"), b"")
         return self.proxies.get_trusted_client_address(named.decode("latin-1"))[0] or peer
 
-    def answer(self, status: int, default_headers: list[tuple[bytes, bytes]], retry_after: float) -> bytes:
+    def answer(self, status: int, default_headers: Headers, *, last: bool, retry_after: float) -> bytes:
         """The bytes of an answer. Made once a second: the server's date header is part of it."""
         if self._answers_for is not default_headers:
             self._answers.clear()
             self._answers_for = default_headers
-        ready = self._answers.get(status)
-        if ready is None or retry_after:
-            lines = [b"%b: %b\r\n" % pair for pair in [*default_headers, *headers_of(status, retry_after)]]
+        ready = None if last or retry_after else self._answers.get(status)
+        if ready is None:
+            headers = [*default_headers, *headers_of(status, retry_after)]
+            if last and (b"connection", b"close") not in headers:
+                headers.append((b"connection", b"close"))
+            lines = [b"%b: %b\r\n" % pair for pair in headers]
             ready = b"".join([STATUS_LINE[status], *lines, b"\r\n", YES if status < 300 else NO])
-            if not retry_after:
+            if not (last or retry_after):
                 self._answers[status] = ready
         return ready
 
@@ -77,7 +82,7 @@ class _Request:
 
     source: str
     path: bytes
-    headers: list[tuple[bytes, bytes]]
+    headers: Headers
     body: list[bytes] = field(default_factory=list)
     size: int = 0
     last: bool = False
@@ -95,7 +100,7 @@ class DirectConnection(Connection):
         self._ahead: deque[_Request] = deque()
         self._busy = False
         self._last = False
-        self._head: list[tuple[bytes, bytes]] = []
+        self._head: Headers = []
 
     # -- what the parser sees ---------------------------------------------------------------------------------
 
@@ -106,10 +111,12 @@ class DirectConnection(Connection):
         self._stage = _Stage.HEAD
 
     def on_headers_complete(self) -> None:
-        source = None
-        if self.parser.get_method() == b"POST" and not self.expect_100_continue and self.app is not too_many:
-            source = self.direct.routes.get(self.url)
-        if source is not None and self.parser.get_http_version() == "1.1":
+        parser = self.parser
+        source = self.direct.routes.get(self.url)
+        if parser.should_upgrade():
+            self._stage = _Stage.ELSEWHERE
+            self._method = parser.get_method()
+        elif source is not None and self._may_go_direct():
             self._reading = _Request(source, self.url, self.headers)
             self._stage = _Stage.BODY
             self.headers = NOWHERE
@@ -117,6 +124,17 @@ class DirectConnection(Connection):
             self._end_after_this()  # sent ahead, and not a webhook: the client sends it again on a new connection
         else:
             self._go_the_long_way()
+
+    def _may_go_direct(self) -> bool:
+        """A plain POST over HTTP/1.1, and nothing on this connection that must be answered before it the long way."""
+        parser = self.parser
+        return (
+            parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and not self.expect_100_continue
+            and self.app is not too_many
+            and (self.cycle is None or self.cycle.response_complete)
+        )
 
     def _go_the_long_way(self) -> None:
         self._stage = _Stage.ELSEWHERE
@@ -200,9 +218,11 @@ class DirectConnection(Connection):
             return
         if status == UNAVAILABLE:
             retry_after = self.direct.desk.resend_after()
-        transport.write(self.direct.answer(status, self.server_state.default_headers, retry_after))
+        last = self._last or status in (408, 413)
+        defaults = self.server_state.default_headers
+        transport.write(self.direct.answer(status, defaults, last=last, retry_after=retry_after))
         self.server_state.total_requests += 1
-        if self._last or status in (408, 413):
+        if last:
             transport.close()
         elif self._ahead:
             self.flow.resume_reading()

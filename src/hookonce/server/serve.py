@@ -23,6 +23,7 @@ from hookonce.errors import ConfigurationError, HookonceError, SchemaError, Stor
 from hookonce.inbox import Inbox
 from hookonce.server.children import Child, ListenError, listen, listen_many, supervise
 from hookonce.server.counted import Counted
+from hookonce.server.direct import DirectConnection, direct_for
 from hookonce.server.health import Asgi, Health, Receive, Scope, Send, with_health
 from hookonce.server.protocol import (
     CONNECTIONS_MAX,
@@ -127,7 +128,7 @@ class _Service:
         return Config(
             with_health(self._app(), self._health),
             limits=limits,
-            http=Connection,
+            http=self._protocol(trusted),
             interface="asgi3",
             lifespan="off",
             ws="none",
@@ -138,6 +139,15 @@ class _Service:
             proxy_headers=bool(trusted),
             forwarded_allow_ips=trusted or None,
         )
+
+    def _protocol(self, trusted: Sequence[str]) -> type[Connection]:
+        """How connections are served: webhooks the short way, where there is a receiver."""
+        if not self._options.get("receiver", True):
+            return Connection
+        path = self._options.get("path", PATH)
+        receiver = self._inbox.asgi(path)
+        direct = direct_for(receiver.desk, receiver.acceptor(), path, trusted)
+        return type("DirectConnection", (DirectConnection,), {"direct": direct})
 
     def _app(self) -> Asgi:
         beside = self._options.get("beside") or _not_found
@@ -302,14 +312,20 @@ class WorkerThread:
 
 
 def run_server(
-    inbox: Inbox, *, processes: int = 1, command: Sequence[str] | None = None, **options: Unpack[Options]
+    inbox: Inbox,
+    *,
+    processes: int = 1,
+    command: Sequence[str] | None = None,
+    signals: Signals | None = None,
+    **options: Unpack[Options],
 ) -> int:
     """Serve in this process, or in several, until SIGTERM or SIGINT. Returns the exit code for the command line.
 
     With `processes` above 1 this process only supervises: each child runs `command` (by default the command line of
     this process), comes to this same call, and serves. Errors are logged, one line each, never as a traceback.
+    `signals`: made earlier, so that a signal that comes while the application is still being loaded is not lost.
     """
-    signals = Signals()
+    signals = signals or Signals()
     child = Child.from_environment()
     try:
         if child is None and processes > 1:

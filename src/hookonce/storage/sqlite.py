@@ -189,6 +189,7 @@ class SqliteFile:
         self.guarded = not free_of_wal_reset(self.module.sqlite_version_info)
         self.blocks = load("sqlite", "named")
         self._ballast = Path(f"{path}.ballast")
+        self._was_full = False
 
     @property
     def turn(self) -> WriterTurn:
@@ -238,6 +239,13 @@ class SqliteFile:
             if Path(f"{self.path}-wal").stat().st_size > WAL_BYTES_CHECKPOINT:
                 conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def make_room(self, conn: Connection) -> None:
+        """After the disk was full: what the write-ahead log holds goes where it belongs, and the log's space is free."""
+        if self._was_full:
+            self._was_full = False
+            with contextlib.suppress(self.module.OperationalError):
+                conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def _keep_ballast(self) -> None:
         """A little space held back, to be let go when the disk is full: without any, not even DELETE works."""
         with contextlib.suppress(OSError):
@@ -261,6 +269,7 @@ class SqliteFile:
         if code in (module.SQLITE_BUSY, module.SQLITE_LOCKED):
             return Unavailable(f"the database is busy: {text}")
         if code == module.SQLITE_FULL:
+            self._was_full = True
             self.drop_ballast()
             return Unavailable("the disk is full", do="free some space; nothing that was acknowledged is lost")
         if code == module.SQLITE_IOERR:
@@ -338,6 +347,7 @@ class SqliteBackend:
         try:
             conn = self._connection(name, within)
             with file.turn(urgent=name == "accept", within=within):
+                file.make_room(conn)
                 conn.execute(_BEGIN)
                 try:
                     result = drive(operation, partial(file.execute, conn))
