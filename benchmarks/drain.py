@@ -15,6 +15,7 @@ from benchmarks.settings import Settings
 BY_HAND = "by hand: claim one, write, mark, commit"
 DEFAULT = "hookonce, default settings"
 BATCH = "hookonce, batch=100 handler"
+ONE_COMMIT_EACH = "hookonce, group=1"
 PROFILE_TIMES = 3
 
 
@@ -35,7 +36,7 @@ CASES = (
     Case(DEFAULT),
     Case("hookonce, concurrency=1", settings=(("concurrency", 1),), kinds=("postgres",)),
     Case("hookonce, concurrency=4", settings=(("concurrency", 4),), kinds=("postgres",)),
-    Case("hookonce, group=1", settings=(("group", 1),)),
+    Case(ONE_COMMIT_EACH, settings=(("group", 1),)),
     Case("hookonce, group=1, concurrency=1", settings=(("group", 1), ("concurrency", 1)), kinds=("postgres",)),
     Case("hookonce, group=1, concurrency=4", settings=(("group", 1), ("concurrency", 4)), kinds=("postgres",)),
     Case("hookonce, async handler", handler="async", kinds=("postgres",)),
@@ -141,7 +142,10 @@ def _report(samples: list[Mapping[str, Any]], settings: Settings) -> Report:
             *("database", "case", "events/s: median (min-max)", "times by hand", "worker CPU (cores)"),
             "worker CPU us an event",
         ),
-        notes=["Every run began with a copy of the same backlog and ended with exactly one effect for each event."],
+        notes=[
+            "Every run began with a copy of the same backlog and ended with exactly one effect for each event.",
+            "The promise is for one commit each: that is group=1. With default settings quick events share commits.",
+        ],
         samples=samples,
     )
 
@@ -159,6 +163,6 @@ def _report(samples: list[Mapping[str, Any]], settings: Settings) -> Report:
     if "postgres" in settings.kinds:
         report.goals = [
             Goal(f"PostgreSQL, {name}: times by hand", wanted, report.data[f"postgres|{name}"]["times"])
-            for name, wanted in ((DEFAULT, 2.5), (BATCH, 15.0))
+            for name, wanted in ((ONE_COMMIT_EACH, 2.5), (DEFAULT, 2.5), (BATCH, 15.0))
         ]
     return report

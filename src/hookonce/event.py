@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from hookonce.errors import Unreadable
 from hookonce.model import Claim, utc
+
+
+@cache
+def _quick_reader() -> Callable[[bytes], Any] | None:
+    """A reader that is three times as fast, where it is installed. What it refuses, the standard one decides."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+    return decode
+
+
+def read_json(raw: bytes) -> Any:
+    """Bytes as JSON, as the standard library reads them. Raises ValueError or RecursionError."""
+    quick = _quick_reader()
+    if quick is not None:
+        with contextlib.suppress(Exception):
+            return quick(raw)
+    return json.loads(raw)
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,7 @@ class Event:
     def data(self) -> Any:
         """The body as JSON. A body that is none ends the event as `failed(unreadable)`; its bytes stay in `raw`."""
         try:
-            return json.loads(self.raw)
+            return read_json(self.raw)
         except (ValueError, RecursionError) as error:
             raise Unreadable(f"the body is not readable as JSON: {error}") from error
 

@@ -181,7 +181,8 @@ class Box:
 
     async def send_many(self, count: int, type: str = "thing.happened") -> list[str]:
         names = [f"evt_{next(self.numbers)}" for _ in range(count)]
-        await asyncio.gather(*(self.send(name, type) for name in names))
+        for name in names:  # one after the other: their receipts are in this order
+            await self.send(name, type)
         return names
 
     def backend(self) -> Backend:

@@ -32,7 +32,7 @@ def acknowledge_before_commit() -> None:
 def mark_apart_from_the_effect() -> None:
     """Commit what the handler wrote, then mark the event in a transaction of its own."""
     _change_statements({"work_mark": lambda text: text.replace("AND pg_current_xact_id()::text = %(xid)s", "")})
-    from hookonce.storage import postgres, sqlite
+    from hookonce.storage import postgres, sqlitelane
 
     def apart(lane: Any, execute: Callable[[Any, Step], Rows]) -> None:
         def execute_apart(self: Any, step: Step) -> Rows:
@@ -44,7 +44,7 @@ def mark_apart_from_the_effect() -> None:
         lane.execute = execute_apart
 
     apart(postgres.PostgresLane, postgres.PostgresLane.execute)
-    apart(sqlite.SqliteLane, sqlite.SqliteLane.execute)
+    apart(sqlitelane.SqliteLane, sqlitelane.SqliteLane.execute)
     honest = postgres.AsyncPostgresLane.execute
 
     async def execute_apart(self: postgres.AsyncPostgresLane, step: Step) -> Rows:

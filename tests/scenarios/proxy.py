@@ -164,31 +164,24 @@ class _Connection:
 
     async def _upwards(self) -> None:
         stream = _Stream()
+        at_its_end = False
         with contextlib.suppress(OSError):
             while data := await self._from_client.read(1 << 16):
                 for kind, message in stream.feed(data, from_client=True):
                     name = self._name(kind, message)
-                    moment = self._proxy.decide(name) if name and not self._swallow else None
+                    moment = self._proxy.decide(name) if name and not (self._swallow or at_its_end) else None
                     if moment == "before":
                         self._over.set()
                         return
                     self._swallow = self._swallow or moment == "after"
+                    at_its_end = at_its_end or moment == "during"
                     self._to_server.write(message)
-                    if moment == "during":
-                        await self._until_sync(stream, kind)
+                    if at_its_end and kind in {b"S", b"Q"}:  # the server has all of it, and will run it
+                        await self._to_server.drain()
                         self._over.set()
                         return
                 await self._to_server.drain()
         self._over.set()
-
-    async def _until_sync(self, stream: _Stream, kind: bytes) -> None:
-        """Pass on the rest of what belongs to this statement, so that the server runs it, but wait for nothing."""
-        while kind not in {b"S", b"Q"}:
-            for kind, message in stream.feed(await self._from_client.read(1 << 16) or b"", from_client=True):  # noqa: B020
-                self._to_server.write(message)
-            if self._from_client.at_eof():
-                break
-        await self._to_server.drain()
 
     async def _downwards(self) -> None:
         stream = _Stream()

@@ -74,7 +74,11 @@ class PgBouncer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(self._program), str(self.folder / "pgbouncer.ini")],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **arguments,
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -127,7 +131,12 @@ def _unpacked() -> tuple[Path, str]:
     # One after another: a library that this release names otherwise is no reason to go without the program.
     done = [
         subprocess.run(
-            ["apt-get", "download", name], cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False
+            ["apt-get", "download", name],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
         )
         for name in PACKAGES
     ]

@@ -101,7 +101,11 @@ def fresh_sqlite(sqlite_template: Path, tmp_path: Path) -> Path:
 def make_world(runner: Runner, where: str) -> World:
     """A world on the database at `where`, through this runner."""
     if runner.kind == "sqlalchemy":
-        url = f"{runner.driver}:///{where}" if runner.dialect == "sqlite" else where.replace("postgresql", runner.driver, 1)
+        url = (
+            f"{runner.driver}:///{where}"
+            if runner.dialect == "sqlite"
+            else where.replace("postgresql", runner.driver, 1)
+        )
         engine: Any = (create_engine if runner.colour == "sync" else create_async_engine)(url)
         return World(runner, where, backend_factory(engine), engine)
     return World(runner, where, _raw_factory(runner, where))

@@ -15,10 +15,10 @@ from hookonce.clock import SystemClock
 from hookonce.errors import Conflict, RowRefused, StorageError, Unavailable
 from hookonce.flow.accept import Acceptor, deliveries_insert, receipts_insert
 from hookonce.flow.handle import Limits, Turn, run_async
-from hookonce.model import Arrival, Verdict
+from hookonce.model import Verdict
 from hookonce.registry import Handler
-from hookonce.storage.sqlite import WriterTurn
 from hookonce.storage.operation import Many, Operation, Rows, Step
+from hookonce.storage.sqlite import WriterTurn
 from tests.storage.world import World, arrival
 
 T = TypeVar("T")
@@ -28,8 +28,10 @@ async def test_new_arrivals_are_kept_whole(world: World) -> None:
     """Receipt and body are there, byte for byte, under one id."""
     (stored,) = await world.accept(arrival(1, body=b"\x00\xff{}"))
     assert stored.verdict is Verdict.ACCEPTED
-    rows = world.sql("SELECT r.id, r.state, r.event_id, b.raw, b.headers FROM hookonce_receipt r"
-                     " JOIN hookonce_body b ON b.receipt_id = r.id")
+    rows = world.sql(
+        "SELECT r.id, r.state, r.event_id, b.raw, b.headers FROM hookonce_receipt r"
+        " JOIN hookonce_body b ON b.receipt_id = r.id"
+    )
     assert [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows] == [
         (stored.receipt_id, "received", "evt_1", b"\x00\xff{}", b"x: y")
     ]
@@ -40,7 +42,9 @@ async def test_a_second_arrival_is_a_duplicate(world: World) -> None:
     (first,) = await world.accept(arrival(1))
     (second,) = await world.accept(arrival(1))
     assert (second.verdict, second.receipt_id) == (Verdict.DUPLICATE, first.receipt_id)
-    assert world.sql("SELECT receipt_id, verdict, raw FROM hookonce_delivery") == [(first.receipt_id, "duplicate", None)]
+    assert world.sql("SELECT receipt_id, verdict, raw FROM hookonce_delivery") == [
+        (first.receipt_id, "duplicate", None)
+    ]
 
 
 async def test_another_body_under_a_known_id_is_a_mismatch(plain: World) -> None:
@@ -66,7 +70,10 @@ async def test_duplicates_within_a_group(plain: World) -> None:
     """Of equal arrivals in one commit exactly one is new, and all of them name its receipt."""
     stored = await plain.accept(*[arrival(1) for _ in range(5)], arrival(2), arrival(1, body=b"other"))
     assert [one.verdict for one in stored] == [
-        Verdict.ACCEPTED, *[Verdict.DUPLICATE] * 4, Verdict.ACCEPTED, Verdict.MISMATCH,
+        Verdict.ACCEPTED,
+        *[Verdict.DUPLICATE] * 4,
+        Verdict.ACCEPTED,
+        Verdict.MISMATCH,
     ]
     assert len({one.receipt_id for one in stored}) == 2
 
@@ -126,7 +133,7 @@ async def test_many_receivers_at_once_accept_each_event_once(plain: World) -> No
     futures = []
     for turn, acceptor in enumerate(acceptors):
         for number in range(100):
-            futures.append(acceptor.submit(arrival((number * (2 * turn + 1) + 25 * turn) % 100)))  # noqa: RUF005
+            futures.append(acceptor.submit(arrival((number * (2 * turn + 1) + 25 * turn) % 100)))
     stored = await asyncio.gather(*futures)
     assert sum(one.verdict is Verdict.ACCEPTED for one in stored) == 100
     assert sum(one.verdict is Verdict.DUPLICATE for one in stored) == 300
@@ -134,7 +141,7 @@ async def test_many_receivers_at_once_accept_each_event_once(plain: World) -> No
 
 
 async def test_a_duplicate_does_not_wait_for_the_handler(server: World) -> None:
-    """A row that a worker holds is answered at once. (On SQLite there is one writer: the handler's time is bounded.)"""
+    """A row that a worker holds is answered at once; on SQLite, with one writer, the handler's time is bounded instead."""
     claim = await server.one_claim()
     entered, leave = asyncio.Event(), asyncio.Event()
     lane = await server.backend.async_lane()
@@ -154,7 +161,7 @@ async def test_a_duplicate_does_not_wait_for_the_handler(server: World) -> None:
 
 
 async def test_a_receipt_that_vanished_is_inserted_again(plain: World) -> None:
-    """Retention deleted the row between insert and look-up: neither "duplicate" nor silence, but a new receipt."""
+    """Retention deleted the row between insert and look-up: the arrival is neither "duplicate" nor lost, but new."""
 
     class Deleting(Spy):
         """Deletes the receipt after the insert found it and before it is looked up."""
@@ -230,8 +237,8 @@ async def test_an_operation_that_fails_leaves_nothing(plain: World) -> None:
 async def test_no_answer_within_the_budget_is_an_error(plain: World) -> None:
     """A database that does not answer is a storage error within the time given, and leaves nothing behind."""
     in_the_way = _locked_table(plain.where) if plain.dialect == "postgres" else WriterTurn.of(Path(plain.where))()
+    operation = receipts_insert([arrival(1)], now=None, bodies_apart=plain.backend.bodies_apart)
     with in_the_way, pytest.raises(StorageError):
-        operation = receipts_insert([arrival(1)], now=None, bodies_apart=plain.backend.bodies_apart)
         await asyncio.wait_for(plain.backend.run(operation, within=0.2, urgent=True, single=True), 3)
     assert (await plain.accept(arrival(1)))[0].verdict is Verdict.ACCEPTED
 

@@ -49,7 +49,9 @@ async def test_a_claim_holds_a_lease(plain: World) -> None:
     claim = await plain.one_claim()
     assert (claim.token, claim.attempts, claim.crashes) == (1, 1, 0)
     assert plain.receipt("state, token, claim_id, attempts") == ("processing", 1, claim.claim_id, 1)
-    assert plain.sql("SELECT 1 FROM hookonce_receipt WHERE lease_until > received_at AND due_at > received_at") == [(1,)]
+    assert plain.sql("SELECT 1 FROM hookonce_receipt WHERE lease_until > received_at AND due_at > received_at") == [
+        (1,)
+    ]
     assert await plain.claim() == []
 
 
@@ -221,6 +223,7 @@ async def test_settle_of_a_lost_claim_writes_nothing(plain: World) -> None:
 
 
 def replay(receipt_id: int, from_state: str) -> Operation[bool]:
+    """The statement behind `hookonce replay`."""
     rows = yield Statement("receipt_replay", {"id": receipt_id, "from_state": from_state, "now": None})
     return bool(rows)
 
@@ -246,6 +249,7 @@ async def test_replay_asks_for_the_state_that_was_seen(plain: World) -> None:
 
 
 def discard(receipt_id: int, from_state: str) -> Operation[bool]:
+    """The statement behind `hookonce discard`."""
     rows = yield Statement("receipt_discard", {"id": receipt_id, "from_state": from_state})
     return bool(rows)
 

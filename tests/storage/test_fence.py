@@ -17,10 +17,11 @@ import pytest
 from hookonce.errors import HandlerMisuse, LostClaim
 from hookonce.flow.claim import release
 from hookonce.flow.settle import settle
-from hookonce.model import Claim, Outcome, State
+from hookonce.model import Claim, ClaimId, Outcome, State
 from hookonce.storage.statements import Style, load
 from tests.storage.world import Move, World, runs, writes
 
+STYLES: tuple[Style, ...] = ("named", "pyformat", "numeric_dollar", "qmark")
 WORDS = {
     # The parameter stays in the text, so that drivers that count them still find it.
     "token": (r"r\.token = (\S+)", {"sqlite": r"\1 IS NOT NULL", "postgres": r"\1::text IS NOT NULL"}),
@@ -35,8 +36,8 @@ def without(world: World, statement: str, word: str, monkeypatch: pytest.MonkeyP
     """Our SQL with one condition of one statement taken out, in every style of parameters."""
     pattern, instead = WORDS[word]
     with monkeypatch.context() as patch:
-        for style in ("named", "pyformat", "numeric_dollar", "qmark"):
-            blocks = cast("dict[str, Any]", load(world.dialect, cast("Style", style)))
+        for style in STYLES:
+            blocks = cast("dict[str, Any]", load(world.dialect, style))
             block = blocks[statement]
             where, found = re.subn(pattern, instead[world.dialect], block.text)
             assert found == 1, f"{statement} does not ask for {word}"
@@ -50,7 +51,7 @@ def stale(world: World, claim: Claim, word: str) -> Claim:
         case "token":
             return replace(claim, token=claim.token - 1)
         case "claim_id":
-            return replace(claim, claim_id=claim.claim_id[::-1])
+            return replace(claim, claim_id=ClaimId(claim.claim_id[::-1]))
         case _:
             world.sql("UPDATE hookonce_receipt SET state = 'failed'")
             return claim

@@ -18,7 +18,13 @@ async def test_effect_and_mark_commit_together(world: World) -> None:
     (done,) = await world.handle(world.turn(claim, writes("a"), writes("b")))
     assert done.result == "applied"
     assert world.effects() == ["a", "b"]
-    assert world.receipt("state, result, claim_id, lease_until, token") == ("processed", "applied", None, None, claim.token)
+    assert world.receipt("state, result, claim_id, lease_until, token") == (
+        "processed",
+        "applied",
+        None,
+        None,
+        claim.token,
+    )
 
 
 async def test_the_handler_sees_the_exact_bytes(world: World) -> None:
@@ -112,6 +118,7 @@ async def test_lost_claims_in_a_group_are_told(world: World) -> None:
 
 
 def nothing_happened(world: World) -> None:
+    """No effect, no mark."""
     assert world.effects() == []
     assert world.receipt("state") == ("processing",)
 
@@ -207,7 +214,9 @@ async def test_a_swallowed_error_on_sqlite_undoes_its_statement_only(lite: World
 
 async def test_an_error_at_commit_leaves_nothing(pg: World) -> None:
     """A deferred constraint fails at COMMIT: neither effect nor mark."""
-    pg.sql("CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+    pg.sql(
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$"
+    )
     pg.sql(
         "CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED"
         " FOR EACH ROW EXECUTE FUNCTION refuse()"
@@ -286,8 +295,10 @@ async def test_limits_end_with_the_transaction(pg: World) -> None:
     first, second = await pg.claim()
     slot = await pg.slot()
     await slot.run([pg.turn(first, writes("a"))], Limits(seconds=7))
-    pg.sql("CREATE OR REPLACE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS"
-           " $$ BEGIN NEW.note := current_setting('statement_timeout'); RETURN NEW; END $$")
+    pg.sql(
+        "CREATE OR REPLACE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.note := current_setting('statement_timeout'); RETURN NEW; END $$"
+    )
     pg.sql("CREATE TRIGGER tell BEFORE INSERT ON effect FOR EACH ROW EXECUTE FUNCTION tell()")
     await slot.run([pg.turn(second, writes("b"))], Limits(seconds=9))
     await slot.close()

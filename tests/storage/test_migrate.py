@@ -66,10 +66,12 @@ def run(backend: Backend, use: Callable[[Backend], Any]) -> Any:
 
 
 def schema_text(dialect: Dialect) -> str:
+    """The whole schema as it is shipped."""
     return (files("hookonce.storage") / "sql" / dialect / "schema.sql").read_text(encoding="utf-8")
 
 
 def catalog(dialect: Dialect, where: str) -> dict[str, Any]:
+    """What the database says about our tables."""
     if dialect == "postgres":
         with psycopg.connect(where) as conn:
             return {name: conn.execute(text.encode()).fetchall() for name, text in CATALOG.items()}
@@ -157,7 +159,9 @@ def test_an_old_or_missing_schema_is_refused(empty: Callable[[], Backend]) -> No
 
 def test_a_migration_that_fails_leaves_nothing(empty: Callable[[], Backend]) -> None:
     """Text and record are one transaction."""
-    broken = Migration(1, "001_broken", "CREATE TABLE hookonce_left (id int); SELECT no_such_column FROM hookonce_left;")
+    broken = Migration(
+        1, "001_broken", "CREATE TABLE hookonce_left (id int); SELECT no_such_column FROM hookonce_left;"
+    )
 
     async def apply(backend: Backend) -> None:
         await backend.script(script(broken, backend.dialect))
@@ -249,7 +253,7 @@ def test_both_dialects_have_the_same_statements() -> None:
 
 
 def test_no_statement_holds_a_percent_sign() -> None:
-    """psycopg and Django would format it."""
+    """A driver that formats its statements would trip over it."""
     for dialect_name in ("postgres", "sqlite"):
         for block in load(dialect_name, "named").values():
             assert "%" not in block.text, block.name

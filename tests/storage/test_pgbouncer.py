@@ -95,7 +95,9 @@ async def test_session_lanes_through_the_pooler(behind: str, own_postgres: str, 
         engine, colour = create_async_engine(url, poolclass=NullPool, connect_args={"prepare_threshold": None}), "async"
     else:
         arguments = {"statement_cache_size": 0, "prepared_statement_name_func": lambda: ""}
-        engine = create_async_engine(f"{url}?prepared_statement_cache_size=0", poolclass=NullPool, connect_args=arguments)
+        engine = create_async_engine(
+            f"{url}?prepared_statement_cache_size=0", poolclass=NullPool, connect_args=arguments
+        )
         colour = "async"
     runner = Runner(driver, "postgres", "sqlalchemy", colour)  # type: ignore[arg-type]
     world = World(runner, own_postgres, backend_factory(engine), engine)

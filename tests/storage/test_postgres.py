@@ -115,13 +115,15 @@ async def test_a_weak_setting_does_not_weaken_a_promise(own: World, weak: str, s
     await own.accept(arrival(1))
     await own.accept(arrival(1))
     assert own.sql("SELECT DISTINCT what, level FROM seen ORDER BY 1") == [
-        ("hookonce_delivery", strong), ("hookonce_receipt", strong),
+        ("hookonce_delivery", strong),
+        ("hookonce_receipt", strong),
     ]
     (claim,) = await own.claim()
     own.sql("TRUNCATE seen")
     await own.handle(own.turn(claim, writes("a")))
     assert own.sql("SELECT DISTINCT what, level FROM seen ORDER BY 1") == [
-        ("effect", strong), ("hookonce_receipt", strong),
+        ("effect", strong),
+        ("hookonce_receipt", strong),
     ]
 
 
@@ -154,8 +156,10 @@ async def test_a_warning_at_the_commit_of_a_handler_is_told(own: World) -> None:
 async def test_a_server_that_goes_away_is_unavailable(server: World) -> None:
     """A connection that was cut is an outage, not a bug; the next step opens a new one."""
     await server.accept(arrival(1))
-    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hookonce'"
-               " AND datname = current_database()")
+    server.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hookonce'"
+        " AND datname = current_database()"
+    )
     try:
         await server.backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True)
     except Unavailable:
@@ -169,8 +173,10 @@ async def test_a_lane_survives_the_loss_of_its_connection(pg: World) -> None:
     first, second = await pg.claim()
     slot = await pg.slot()
     await slot.run([pg.turn(first, writes("1"))], Limits(seconds=10))
-    pg.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-           " AND pid <> pg_backend_pid()")
+    pg.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid()"
+    )
     for _ in range(3):
         try:
             await slot.run([pg.turn(second, writes("2"))], Limits(seconds=10))
@@ -218,7 +224,7 @@ async def test_a_conflict_between_handlers_is_a_conflict(pg: World) -> None:
     )
     for slot in slots:
         await slot.close()
-    assert sorted(type(one) for one in done if isinstance(one, BaseException)) == [Conflict]
+    assert [type(one) for one in done if isinstance(one, BaseException)] == [Conflict]
     assert sorted(pg.states()) == ["processed", "processing"]
 
 

@@ -40,7 +40,10 @@ def test_settings_are_read_back(fresh_sqlite: Path, library: str) -> None:
     """WAL and FULL on every connection, and checkpoints are ours where the library has the WAL-reset bug."""
     file = SqliteFile(fresh_sqlite, module=choose_module(library))
     conn = file.open()
-    seen = {name: conn.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "wal_autocheckpoint")}
+    seen = {
+        name: conn.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "wal_autocheckpoint")
+    }
     conn.close()
     assert seen == {"journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0 if file.guarded else 1000}
     assert file.guarded == (not free_of_wal_reset(file.module.sqlite_version_info))
@@ -192,8 +195,10 @@ def test_the_claim_reads_the_due_index(fresh_sqlite: Path) -> None:
             conn.execute("ANALYZE")
         for name in ("receipt_claim", "receipt_claim_suspect"):
             plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {load('sqlite', 'named')[name].text}", values)]
-            assert any("USING INDEX hookonce_receipt_due" in line or "USING COVERING INDEX hookonce_receipt_due" in line
-                       for line in plan), plan
+            assert any(
+                "USING INDEX hookonce_receipt_due" in line or "USING COVERING INDEX hookonce_receipt_due" in line
+                for line in plan
+            ), plan
             assert not any(line.startswith("SCAN hookonce_receipt") and "INDEX" not in line for line in plan), plan
     conn.close()
 
@@ -207,7 +212,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "hookonce-test", str(folder)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "hookonce-test", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.strip()}")
@@ -230,9 +238,8 @@ async def test_a_full_disk_is_an_outage_and_nothing_more(small_disk: Path, libra
         acknowledged: list[int] = []
         _fill(filler)
         with pytest.raises(StorageError, match="full"):
-            while number < 10_000:
-                number += 1
-                acknowledged.append((await acceptor.submit(arrival(number, body=b"x" * 3000))).receipt_id)
+            await _accept_until_refused(acceptor, number, acknowledged)
+        number += len(acknowledged) + 1
         filler.unlink()
         number += 1
         acknowledged.append((await acceptor.submit(arrival(number))).receipt_id)
@@ -247,6 +254,11 @@ async def test_a_full_disk_is_an_outage_and_nothing_more(small_disk: Path, libra
     conn = module.connect(path)
     assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     conn.close()
+
+
+async def _accept_until_refused(acceptor: Acceptor, after: int, acknowledged: list[int]) -> None:
+    for number in range(after + 1, after + 1_000):
+        acknowledged.append((await acceptor.submit(arrival(number, body=b"x" * 3000))).receipt_id)
 
 
 def _fill(filler: Path) -> None:
@@ -289,8 +301,12 @@ def test_acknowledged_rows_survive_killed_writers(fresh_sqlite: Path) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     children = [
-        subprocess.Popen([sys.executable, "-c", text, str(fresh_sqlite), str(number)], stdout=subprocess.PIPE, text=True,
-                         env=environment)
+        subprocess.Popen(
+            [sys.executable, "-c", text, str(fresh_sqlite), str(number)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         for number in range(4)
     ]
     acknowledged: list[int] = []
@@ -300,7 +316,12 @@ def test_acknowledged_rows_survive_killed_writers(fresh_sqlite: Path) -> None:
             for _ in range(25):
                 acknowledged += [int(word) for word in child.stdout.readline().split()]
             child.kill()
-            acknowledged += [int(w) for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n") for w in line.split()]
+            acknowledged += [
+                int(w)
+                for line in child.stdout.read().splitlines(keepends=True)
+                if line.endswith("\n")
+                for w in line.split()
+            ]
     finally:
         for child in children:
             child.kill()
@@ -310,7 +331,9 @@ def test_acknowledged_rows_survive_killed_writers(fresh_sqlite: Path) -> None:
     conn = choose_module("sqlite3").connect(fresh_sqlite)
     assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     there = {bytes(key) for (key,) in conn.execute("SELECT key FROM hookonce_receipt")}
-    bodies = conn.execute("SELECT count(*) FROM hookonce_receipt WHERE id NOT IN (SELECT receipt_id FROM hookonce_body)").fetchone()
+    bodies = conn.execute(
+        "SELECT count(*) FROM hookonce_receipt WHERE id NOT IN (SELECT receipt_id FROM hookonce_body)"
+    ).fetchone()
     conn.close()
     assert len(acknowledged) >= 4 * 25 * 20
     assert [number for number in acknowledged if arrival(number).key not in there] == []

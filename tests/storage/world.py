@@ -7,7 +7,6 @@ import hashlib
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
@@ -152,7 +151,8 @@ class World:
         own = lane or await self.lane()
         try:
             if self.runner.colour == "sync":
-                return await in_thread(lambda: run_sync(turns, own, Limits(seconds=seconds)))
+                done: list[Done] = await in_thread(lambda: run_sync(turns, own, Limits(seconds=seconds)))
+                return done
             return await run_async(turns, own, Limits(seconds=seconds))
         finally:
             if lane is None:
@@ -209,14 +209,18 @@ SWALLOWED = object()
 
 
 def writes(note: str) -> Move:
+    """Write an effect."""
     return runs(f"INSERT INTO effect (note) VALUES ('{note}')")
 
 
 def runs(text: str) -> Move:
+    """Run this on the connection."""
     return Move(lambda hand: hand.run(text))
 
 
 def raises(error: Exception) -> Move:
+    """Fail."""
+
     def act(_: Hand) -> None:
         raise error
 
@@ -224,6 +228,7 @@ def raises(error: Exception) -> Move:
 
 
 def calls(method: str, on: str = "conn") -> Move:
+    """Call a method of the connection or session."""
     return Move(lambda hand: getattr(getattr(hand, on), method)())
 
 
@@ -246,6 +251,7 @@ async def _make_async(moves: Sequence[Move], hand: Hand) -> None:
 
 
 async def maybe(value: Any) -> Any:
+    """The value, or what comes of waiting for it."""
     return await value if isinstance(value, Awaitable) else value
 
 
@@ -267,6 +273,7 @@ async def in_thread(call: Callable[[], Any]) -> Any:
 
 
 def arrival(number: int, *, body: bytes = b"{}", guard: bytes | None = None, key: bytes | None = None) -> Arrival:
+    """One verified delivery; the same number is the same event."""
     return Arrival(
         key=hashlib.sha256(b"key %d" % number).digest() if key is None else key,
         guard=None if guard is None else hashlib.sha256(guard).digest(),
@@ -279,7 +286,3 @@ def arrival(number: int, *, body: bytes = b"{}", guard: bytes | None = None, key
         correlation_id=f"c{number}",
         address="127.0.0.1",
     )
-
-
-def sqlite_url(path: Path | str) -> str:
-    return f"sqlite:///{path}"

@@ -339,7 +339,7 @@ async def test_a_deadlock_between_two_handlers_is_nobodys_fault(pg_box: Box) -> 
 
     await pg_box.send("evt_1")
     await pg_box.send("evt_2")
-    workers = [Running(pg_box.worker(concurrency=1)) for _ in range(2)]
+    workers = [Running(pg_box.worker(concurrency=1, lease_seconds=0.5)) for _ in range(2)]
     await until(lambda: finished(pg_box))
     for worker in workers:
         await worker.end()
@@ -500,7 +500,7 @@ async def test_a_worker_outlives_an_outage(box: Box, monkeypatch: pytest.MonkeyP
     """Whatever it asks fails for a while: it asks again, and goes on."""
     monkeypatch.setattr(worker_loop, "OUTAGE_SECONDS", 0.01)
     flaky = Flaky(box.backend())
-    flaky.broken = lambda: flaky.refused < 10
+    flaky.broken = lambda: flaky.refused < 4
 
     @box.source.on("*")
     def apply(event: Event, conn: Any) -> None:

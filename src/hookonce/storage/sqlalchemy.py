@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
@@ -353,7 +354,9 @@ class _Database(Protocol):
         ...
 
     def translate(self, error: BaseException) -> BaseException: ...
-    def cut(self, driver: Any) -> None: ...
+    def cut(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
+        """Take a connection away from whoever uses it, from any thread; `then`, let the next writer in."""
+        ...
 
 
 class _Sqlite:
@@ -408,12 +411,27 @@ class _Sqlite:
     def translate(self, error: BaseException) -> BaseException:
         return self._file.translate(error, ours=False)
 
-    def cut(self, driver: Any) -> None:
-        inner = getattr(driver, "_conn", driver)
-        with contextlib.suppress(Exception):
-            inner.interrupt()
-        with contextlib.suppress(Exception):
-            inner.close()
+    def cut(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
+        threading.Thread(target=self._take_away, args=(driver, info, then), daemon=True).start()
+
+    def _take_away(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
+        """Interrupting and rolling back is allowed from another thread, closing is not: the lane does that itself.
+
+        query_only comes first: after the rollback each statement of the handler would commit by itself. (aiosqlite lets
+        nobody in; there the task is cancelled, and rolls back on its way out.)
+        """
+        conn = getattr(driver, "_conn", driver)
+        guard: _Authorizer | None = info.get(_GUARD)
+        if guard is not None:
+            guard.may_roll_back = True
+        for step in (
+            conn.interrupt,
+            partial(conn.execute, "PRAGMA query_only = 1"),
+            partial(conn.execute, "ROLLBACK /* hookonce */"),
+        ):
+            with contextlib.suppress(self._file.module.Error):
+                step()
+        then()
 
 
 class _Authorizer:
@@ -523,13 +541,13 @@ class _Postgres:
         translated = translate(twin, ours=False)
         return error if translated is twin else translated
 
-    def cut(self, driver: Any) -> None:
-        """Take the network away: whoever waits on this connection wakes up with an error."""
+    def cut(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
         with contextlib.suppress(Exception):
             transport = getattr(driver, "_transport", None)  # asyncpg's
             number = transport.get_extra_info("socket").fileno() if transport is not None else driver.fileno()
             with socket.socket(fileno=os.dup(number)) as twin:
-                twin.shutdown(socket.SHUT_RDWR)
+                twin.shutdown(socket.SHUT_RDWR)  # whoever waits on it wakes up with an error
+        then()
 
 
 class _Ear:
@@ -579,6 +597,7 @@ class SessionLane:
         self._root: SessionTransaction | None = None
         self._nested: SessionTransaction | None = None
         self._driver: Any = None
+        self._info: dict[str, Any] = {}
         self._token: Token[SessionLane | None] | None = None
         self._guard = False
         self._misuse: HandlerMisuse | None = None
@@ -614,6 +633,7 @@ class SessionLane:
         self._root = session.begin()
         conn = session.connection(bind_arguments={"bind": self.engine}, execution_options={_LANE: self})
         self._conn = conn
+        self._info = conn.info
         self._driver = conn.connection.driver_connection
         self._database.begin(conn)
 
@@ -638,13 +658,19 @@ class SessionLane:
         """From another thread: take the connection away and let the next writer in."""
         self._aborted = True
         if self._driver is not None:
-            self._database.cut(self._driver)
-        self._release_turn()
+            self._database.cut(self._driver, self._info, self._release_turn)
+        else:
+            self._release_turn()
 
     def _end(self) -> None:
         session, self._session = self._session, None
-        self._conn = self._root = self._nested = None
+        conn, self._conn = self._conn, None
+        self._root = self._nested = None
         try:
+            if conn is not None and self._misuse is not None:
+                # After a commit that we refused SQLAlchemy takes the transaction for ended and would not roll it back.
+                with contextlib.suppress(Exception):
+                    conn.connection.rollback()
             if session is not None:
                 session.invalidate() if self._aborted else session.close()
         finally:
@@ -724,6 +750,8 @@ class SessionLane:
         raise self._misuse
 
     def before_statement(self, statement: str) -> None:
+        if self._aborted:
+            raise Unavailable("this lane was taken away")
         if self._guard:
             if self._rolled_back:
                 self._open()
@@ -734,6 +762,8 @@ class SessionLane:
                 raise
 
     def before_commit(self) -> None:
+        if self._aborted:
+            raise Unavailable("this lane was taken away")
         if self._guard:
             self._refuse_end()
 

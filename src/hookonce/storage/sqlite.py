@@ -45,12 +45,10 @@ BALLAST_BYTES = 1 << 20
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "virtiofs", "fuse", "afs", "ceph", "glusterfs", "lustre")
 
 # Our own transaction words carry a mark, so that a statement cached for us is never found by a handler's COMMIT.
-_BEGIN = "BEGIN IMMEDIATE /* hookonce */"
-_BEGIN_READ = "BEGIN /* hookonce */"
-_COMMIT = "COMMIT /* hookonce */"
-_ROLLBACK = "ROLLBACK /* hookonce */"
-_SAVEPOINT = "SAVEPOINT hookonce_event"
-_UNDO = "ROLLBACK TO hookonce_event"
+BEGIN = "BEGIN IMMEDIATE /* hookonce */"
+BEGIN_READ = "BEGIN /* hookonce */"
+COMMIT = "COMMIT /* hookonce */"
+ROLLBACK = "ROLLBACK /* hookonce */"
 
 Connection = Any
 """A connection of `sqlite3` or of a drop-in for it; which one is known at run time only."""
@@ -199,14 +197,18 @@ class SqliteFile:
             self._turn = (process, WriterTurn.of(self.path))
         return self._turn[1]
 
-    def open(self, within: float = BUSY_SECONDS) -> Connection:
+    def open(self, within: float = BUSY_SECONDS, *, factory: Any = None) -> Connection:
         """A connection in production settings, read back: a setting that did not take is an error."""
         with self.turn(within=within):
             conn = (
                 self._connect()
                 if self._connect
                 else self.module.connect(
-                    str(self.path), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                    str(self.path),
+                    timeout=BUSY_SECONDS,
+                    isolation_level=None,
+                    check_same_thread=False,
+                    factory=factory or self.module.Connection,
                 )
             )
             try:
@@ -348,10 +350,10 @@ class SqliteBackend:
             conn = self._connection(name, within)
             with file.turn(urgent=name == "accept", within=within):
                 file.make_room(conn)
-                conn.execute(_BEGIN)
+                conn.execute(BEGIN)
                 try:
                     result = drive(operation, partial(file.execute, conn))
-                    conn.execute(_COMMIT)
+                    conn.execute(COMMIT)
                 except BaseException:
                     self._abandon(name)
                     raise
@@ -364,11 +366,11 @@ class SqliteBackend:
         file = self.file
         try:
             conn = self._connection("read")
-            conn.execute(_BEGIN_READ)
+            conn.execute(BEGIN_READ)
             try:
                 return drive(operation, partial(file.execute, conn))
             finally:
-                conn.execute(_ROLLBACK)
+                conn.execute(ROLLBACK)
         except Exception as error:
             _raise_translated(file.translate(error), error)
 
@@ -377,7 +379,7 @@ class SqliteBackend:
         try:
             conn = self._connection("work")
             with file.turn():
-                conn.executescript(f"{_BEGIN};\n{text}\n;{_COMMIT};")
+                conn.executescript(f"{BEGIN};\n{text}\n;{COMMIT};")
         except Exception as error:
             self._abandon("work")
             _raise_translated(file.translate(error), error)
@@ -389,7 +391,9 @@ class SqliteBackend:
             with contextlib.suppress(Exception):
                 conn.close()
 
-    def lane(self) -> SqliteLane:
+    def lane(self) -> Any:
+        from hookonce.storage.sqlitelane import SqliteLane
+
         return SqliteLane(self.file)
 
     async def async_lane(self) -> Any:
@@ -405,95 +409,6 @@ class SqliteBackend:
             await asyncio.get_running_loop().run_in_executor(thread, self._abandon, name)
             thread.shutdown(wait=True)
         self._threads.clear()
-
-
-class SqliteLane:
-    """One connection on which handlers are run, in one thread; it holds the writer's turn from BEGIN to the end."""
-
-    groups = True
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self._conn: Connection = None
-        self._mine = False
-        self._mine_lock = threading.Lock()
-        self._guard = False
-        self._aborted = False
-
-    def given(self, name: str) -> object:
-        return self._conn
-
-    def begin(self) -> None:
-        if self._aborted:
-            raise Unavailable("this lane was taken away")
-        if self._conn is None:
-            self._conn = self._file.open()
-            self._conn.set_authorizer(self._authorize)
-        self._file.turn.acquire()
-        self._mine = True
-        self._conn.execute(_BEGIN)
-
-    def execute(self, step: Step) -> Rows:
-        return self._file.execute(self._conn, step)
-
-    def savepoint(self) -> None:
-        self._conn.execute(_SAVEPOINT)
-
-    def undo(self) -> None:
-        self._conn.execute(_UNDO)
-
-    def handler_runs(self, running: bool) -> None:
-        self._guard = running
-        if not running and self._conn is not None and not self._aborted and not self._conn.in_transaction:
-            raise HandlerMisuse("the handler ended the transaction that it was given", code="HO111")
-
-    def _authorize(self, action: int, first: str | None, *_: object) -> int:
-        module = self._file.module
-        if self._guard and action in (module.SQLITE_TRANSACTION, module.SQLITE_ATTACH, module.SQLITE_DETACH):
-            return int(module.SQLITE_DENY)
-        return int(module.SQLITE_OK)
-
-    def flush(self) -> None:
-        pass
-
-    def commit(self) -> None:
-        self._conn.execute(_COMMIT)
-        self._file.checkpoint_if_large(self._conn)
-        self._release()
-
-    def rollback(self) -> None:
-        try:
-            if self._conn is not None and self._conn.in_transaction:
-                self._conn.execute(_ROLLBACK)
-        finally:
-            self._release()
-
-    def _release(self) -> None:
-        with self._mine_lock:  # whoever takes the lane away does so from another thread
-            mine, self._mine = self._mine, False
-        if mine:
-            self._file.turn.release()
-
-    def translate(self, error: BaseException) -> BaseException:
-        if self._aborted and isinstance(error, self._file.module.Error):
-            return HandlerTimeout("the handler ran longer than its time limit; its connection was taken away")
-        return self._file.translate(error, ours=False)
-
-    def abort(self) -> None:
-        """From another thread: interrupt what runs, roll back, and let the next writer in."""
-        self._aborted = True
-        conn = self._conn
-        with contextlib.suppress(Exception):
-            conn.interrupt()
-        with contextlib.suppress(Exception):
-            conn.close()
-        self._release()
-
-    def close(self) -> None:
-        if self._conn is not None:
-            with contextlib.suppress(Exception):
-                self._conn.close()
-            self._conn = None
 
 
 def drive(operation: Operation[T], execute: Callable[[Step], Rows]) -> T:

@@ -19,8 +19,9 @@ ABORT_SECONDS = 1.0
 class SyncSlot:
     """A daemon thread and its lane. Daemon: a handler that never returns must not keep the process alive."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, *, share: bool) -> None:
         self._lane: Lane = backend.lane()
+        self._share = share and self._lane.groups
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.usable = True
         threading.Thread(target=self._work, name="hookonce-lane", daemon=True).start()
@@ -36,6 +37,10 @@ class SyncSlot:
             raise
         if not done and not await self._take_away(future):
             raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s and does not stop")
+        error = future.exception()
+        if not done and error is not None:
+            # Whatever it was that it met on a connection taken away (SQLite says MemoryError): the time is the reason.
+            raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s") from error
         return future.result()
 
     async def _take_away(self, future: asyncio.Future[list[Done]]) -> bool:
@@ -54,7 +59,7 @@ class SyncSlot:
         while (job := self._jobs.get()) is not None:
             turns, limits, loop, future = job
             try:
-                result: list[Done] | BaseException = run_sync(turns, self._lane, limits)
+                result: list[Done] | BaseException = self._run(turns, limits)
             except BaseException as error:
                 result = error
             try:
@@ -64,6 +69,18 @@ class SyncSlot:
             del job, turns, limits, loop, future, result
         self._lane.close()
 
+    def _run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
+        """One transaction for all, or one for each where they may not share: still one way through the queue."""
+        if self._share or len(turns) == 1 or is_batch(turns):
+            return run_sync(turns, self._lane, limits)
+        done: list[Done] = []
+        for turn in turns:
+            try:
+                done += run_sync([turn], self._lane, limits)
+            except Exception as error:
+                done.append(Done(turn, error=error))
+        return done
+
     async def close(self) -> None:
         self._jobs.put(None)
 
@@ -71,12 +88,13 @@ class SyncSlot:
 class AsyncSlot:
     """A lane on this event loop."""
 
-    def __init__(self, lane: AsyncLane) -> None:
+    def __init__(self, lane: AsyncLane, *, share: bool) -> None:
         self._lane = lane
+        self._share = share and lane.groups
         self.usable = True
 
     async def run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
-        task = asyncio.ensure_future(run_async(turns, self._lane, limits))
+        task = asyncio.ensure_future(self._run(turns, limits))
         try:
             done, _ = await asyncio.wait({task}, timeout=limits.seconds)
         except asyncio.CancelledError:
@@ -86,6 +104,17 @@ class AsyncSlot:
             await self._take_away(task)
             raise HandlerTimeout(f"the handler ran longer than {limits.seconds:g} s")
         return task.result()
+
+    async def _run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
+        if self._share or len(turns) == 1 or is_batch(turns):
+            return await run_async(turns, self._lane, limits)
+        done: list[Done] = []
+        for turn in turns:
+            try:
+                done += await run_async([turn], self._lane, limits)
+            except Exception as error:
+                done.append(Done(turn, error=error))
+        return done
 
     async def _take_away(self, task: asyncio.Future[list[Done]]) -> None:
         self.usable = False
@@ -103,8 +132,9 @@ Slot = SyncSlot | AsyncSlot
 class Slots:
     """At most so many lanes, opened when needed, kept while they are sound."""
 
-    def __init__(self, backend: Backend, count: int) -> None:
+    def __init__(self, backend: Backend, count: int, *, share: bool) -> None:
         self._backend = backend
+        self._share = share
         self._idle: dict[Colour, list[Slot]] = {"sync": [], "async": []}
         self.free = count
 
@@ -112,7 +142,9 @@ class Slots:
         """A lane for somebody who has counted himself in by lowering `free`."""
         if self._idle[colour]:
             return self._idle[colour].pop()
-        return SyncSlot(self._backend) if colour == "sync" else AsyncSlot(await self._backend.async_lane())
+        if colour == "sync":
+            return SyncSlot(self._backend, share=self._share)
+        return AsyncSlot(await self._backend.async_lane(), share=self._share)
 
     def give_back(self, colour: Colour, slot: Slot) -> None:
         if slot.usable:
@@ -122,6 +154,11 @@ class Slots:
         for slot in [*self._idle["sync"], *self._idle["async"]]:
             await slot.close()
         self._idle = {"sync": [], "async": []}
+
+
+def is_batch(turns: Sequence[Turn]) -> bool:
+    """Whether these turns are for one call of a batch handler."""
+    return turns[0].handler is not None and turns[0].handler.batch > 1
 
 
 def _settle(future: asyncio.Future[list[Done]], result: list[Done] | BaseException) -> None:

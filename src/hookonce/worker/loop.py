@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hookonce.clock import Clock
-from hookonce.errors import Conflict, DiskFailure, LostClaim, StorageError, Unavailable
+from hookonce.errors import Conflict, DiskFailure, HandlerTimeout, LostClaim, StorageError, Unavailable
 from hookonce.failpoints import fp
 from hookonce.flow import claim as claiming
 from hookonce.flow.handle import Done, Limits, Turn
@@ -69,7 +69,7 @@ class Worker:
         self._clock = clock
         self._counters = counters
         self._settings = settings
-        self._slots = Slots(backend, min(settings.concurrency, backend.lanes_max))
+        self._slots = Slots(backend, min(settings.concurrency, backend.lanes_max), share=settings.group > 1)
         self._ready: deque[_Ready] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._unsettled: list[tuple[Claim, Outcome, float]] = []
@@ -250,7 +250,7 @@ class Worker:
             return group
         if handler is not None and handler.batch > 1:
             self._gather(group, lambda other: other.turn.handler is handler, handler.batch)
-        elif self._settings.group > 1 and self._groups(handler):
+        elif self._groups(handler):
             spent = self._pace_of(handler)
 
             def fits(other: _Ready) -> bool:
@@ -260,7 +260,8 @@ class Worker:
                 quick = pace <= QUICK_SECONDS and spent <= GROUP_SECONDS
                 return quick and _may_join(other.turn.handler, handler, self._backend)
 
-            self._gather(group, fits, min(self._settings.group, self._fair_share()))
+            most = self._settings.group if self._settings.group > 1 else GROUP_MAX
+            self._gather(group, fits, min(most, self._fair_share()))
         return group
 
     def _gather(self, group: list[_Ready], fits: Callable[[_Ready], bool], most: int) -> None:
@@ -276,7 +277,7 @@ class Worker:
 
     def _fair_share(self) -> int:
         """Few events are spread over the free lanes rather than queued in one transaction."""
-        return max(1, -(-len(self._ready) // max(1, self._slots.free)))
+        return -(-(len(self._ready) + 1) // max(1, self._slots.free))  # with the one that was taken already
 
     def _pace_of(self, handler: Handler | None) -> float:
         """What a handler took lately; unknown is slow. Only quick handlers share a transaction."""
@@ -339,14 +340,17 @@ class Worker:
                 self._report(claim, applied() if one.result == Result.APPLIED else skipped())
             elif isinstance(one.error, LostClaim):
                 self._report_lost(claim)
+            elif isinstance(one.error, DiskFailure):
+                self._fail(one.error)
+            elif isinstance(one.error, Conflict):
+                self._ready.appendleft(_Ready(one.turn, time.monotonic(), alone=True))
             else:
                 await self._failed(one.turn, one.error, one.seconds)
 
     async def _ended_badly(self, group: list[_Ready], error: Exception, seconds: float) -> None:
         """The transaction is undone. One turn: its outcome is written. Several: each half is tried by itself."""
         if isinstance(error, DiskFailure):
-            self.failure = error
-            self._wake.set()
+            self._fail(error)
             return
         if len(group) == 1:
             turn = group[0].turn
@@ -358,7 +362,22 @@ class Worker:
             for one in group:
                 await self._failed(one.turn, error, seconds)
         else:
+            if isinstance(error, HandlerTimeout):
+                self._learn_slow(group, seconds)
             self._split(group)
+
+    def _learn_slow(self, group: list[_Ready], seconds: float) -> None:
+        """One of them ran out of time, with the lease of all: if they come back, each gets a turn of its own.
+
+        Otherwise they would be handed back, claimed and grouped again, and the one would never be found.
+        """
+        for one in group:
+            if one.turn.handler is not None:
+                self._pace[one.turn.handler.name] = seconds
+
+    def _fail(self, error: DiskFailure) -> None:
+        self.failure = error
+        self._wake.set()
 
     def _split(self, group: list[_Ready]) -> None:
         handler = group[0].turn.handler
