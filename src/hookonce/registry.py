@@ -160,7 +160,8 @@ class _Unconfigured:
         raise ConfigurationError("this source is not configured")
 
 
-_NAMED_ONLY = Provider(name="", scheme=_Unconfigured(), locators=Locators(event_id="body:id"))
+# Locates nothing: it is made at import, and reading bodies would load msgspec where that is installed.
+_NAMED_ONLY = Provider(name="", scheme=_Unconfigured(), locators=Locators())
 
 
 def named_only(name: str) -> Endpoint:

@@ -164,17 +164,6 @@ async def run(inbox: Inbox, role: str, port: int, grace: float) -> None:
     """Serve and work until SIGTERM, then end cleanly."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    if os.environ.get("DUMP"):
-        def dump():
-            for t in asyncio.all_tasks():
-                c=t.get_coro(); print("TASK", t.get_name(), file=sys.stderr)
-                while c is not None:
-                    f=getattr(c,"cr_frame",None) or getattr(c,"gi_frame",None)
-                    print("   ", getattr(c,"__qualname__",c), f and f.f_lineno, {k: v for k,v in (f.f_locals.items() if f else ()) if k in ("session","conn","limit","deadline")}, file=sys.stderr)
-                    c=getattr(c,"cr_await",None) or getattr(c,"gi_yieldfrom",None)
-            for a in inbox._doors.values(): print({k:v for k,v in vars(a).items() if k!="_waiting"}, {k:v for k,v in vars(a._store).items() if k!="blocks"}, file=sys.stderr)
-            print("END", file=sys.stderr)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, dump)
     parts: list[asyncio.Future[None]] = []
     server: Server | None = None
     if role in {"receiver", "both"}:

@@ -53,6 +53,7 @@ class PgSession:
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[list[PGresult]] | None = None
         self._results: list[PGresult] = []
+        self._watched = True
         conn.add_notice_handler(self._hear)
         self._loop.add_reader(self._fd, self._readable)
 
@@ -99,11 +100,16 @@ class PgSession:
             raise NotDurable(f"the server warned while committing: {heard[0]}")
 
     async def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self._fd)
-            self._loop.remove_writer(self._fd)
+        self._unwatch()
         with contextlib.suppress(Exception):
             await self.conn.close()
+
+    def _unwatch(self) -> None:
+        """Once: as soon as the connection is closed, its descriptor's number may be that of another connection."""
+        if self._watched and not self._loop.is_closed():
+            self._loop.remove_reader(self._fd)
+            self._loop.remove_writer(self._fd)
+        self._watched = False
 
     async def _ask(self, send: Callable[..., None], *arguments: Any) -> PGresult:
         waiter = self._waiter = self._loop.create_future()
@@ -144,8 +150,7 @@ class PgSession:
             self._gone(error)
 
     def _gone(self, error: Exception | None = None) -> None:
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
+        self._unwatch()
         self._pg.finish()
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():

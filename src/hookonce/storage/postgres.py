@@ -147,9 +147,10 @@ class PostgresBackend:
     async def run(
         self, operation: Operation[T], *, within: float | None = None, urgent: bool = False, single: bool = False
     ) -> T:
-        session = await self._take()
         loop = asyncio.get_running_loop()
-        limit = loop.call_later(within, cut, session.conn) if within else None
+        began = loop.time()
+        session = await self._take(within)
+        limit = loop.call_later(max(0.0, within + began - loop.time()), cut, session.conn) if within else None
         try:
             result = await self._drive(operation, session, single=single)
             session.refuse_warnings()
@@ -190,7 +191,15 @@ class PostgresBackend:
         else:
             await self._give_back(session)
 
-    async def _take(self) -> PgSession:
+    async def _take(self, within: float | None = None) -> PgSession:
+        """A connection, within the bound: opening one, or waiting for one, is part of the time that is given."""
+        try:
+            async with asyncio.timeout(within):
+                return await self._take_any()
+        except TimeoutError:
+            raise Unavailable("PostgreSQL gave no connection in time") from None
+
+    async def _take_any(self) -> PgSession:
         if os.getpid() != self._pid:  # after a fork: what the parent opened is the parent's
             self._pid, self._idle, self._room, self._free = os.getpid(), deque(), CONNECTIONS_MAX, None
         while True:

@@ -358,6 +358,10 @@ class _Database(Protocol):
         """Take a connection away from whoever uses it, from any thread; `then`, let the next writer in."""
         ...
 
+    def before_close(self) -> None:
+        """Wait for a `cut` that is under way: closing below it would be fatal."""
+        ...
+
 
 class _Sqlite:
     """Lanes on a SQLite file."""
@@ -365,6 +369,7 @@ class _Sqlite:
     def __init__(self, file: SqliteFile) -> None:
         self.file: SqliteFile | None = file
         self._file = file
+        self._cutting: threading.Thread | None = None
 
     def prepare(self, conn: Connection) -> None:
         if _GUARD not in conn.info:
@@ -412,15 +417,20 @@ class _Sqlite:
         return self._file.translate(error, ours=False)
 
     def cut(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
-        threading.Thread(target=self._take_away, args=(driver, info, then), daemon=True).start()
+        inner = getattr(driver, "_conn", None)
+        if inner is not None:  # aiosqlite lets nobody in; the task is cancelled, and rolls back on its way out
+            with contextlib.suppress(self._file.module.Error):
+                inner.interrupt()
+            then()
+        else:
+            self._cutting = threading.Thread(target=self._take_away, args=(driver, info, then), daemon=True)
+            self._cutting.start()
 
-    def _take_away(self, driver: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
-        """Interrupting and rolling back is allowed from another thread, closing is not: the lane does that itself.
+    def _take_away(self, conn: Any, info: dict[str, Any], then: Callable[[], None]) -> None:
+        """Interrupting and rolling back is allowed from another thread; closing is not, the lane does that itself.
 
-        query_only comes first: after the rollback each statement of the handler would commit by itself. (aiosqlite lets
-        nobody in; there the task is cancelled, and rolls back on its way out.)
+        query_only comes first: after the rollback each statement of the handler would commit by itself.
         """
-        conn = getattr(driver, "_conn", driver)
         guard: _Authorizer | None = info.get(_GUARD)
         if guard is not None:
             guard.may_roll_back = True
@@ -432,6 +442,10 @@ class _Sqlite:
             with contextlib.suppress(self._file.module.Error):
                 step()
         then()
+
+    def before_close(self) -> None:
+        if self._cutting is not None:
+            self._cutting.join()
 
 
 class _Authorizer:
@@ -548,6 +562,9 @@ class _Postgres:
             with socket.socket(fileno=os.dup(number)) as twin:
                 twin.shutdown(socket.SHUT_RDWR)  # whoever waits on it wakes up with an error
         then()
+
+    def before_close(self) -> None:
+        """A socket may be closed at any time."""
 
 
 class _Ear:
@@ -671,6 +688,8 @@ class SessionLane:
                 # After a commit that we refused SQLAlchemy takes the transaction for ended and would not roll it back.
                 with contextlib.suppress(Exception):
                     conn.connection.rollback()
+            if self._aborted:
+                self._database.before_close()
             if session is not None:
                 session.invalidate() if self._aborted else session.close()
         finally:
