@@ -21,6 +21,7 @@ from tests.asgi.doors import AsgiDoor
 from tests.flow.box import OTHER_SECRET, SECRET, Box, Place, acme, bare, signed, sqlite_place
 
 SRC = Path(__file__).parent.parent / "src" / "hookonce"
+TESTS = Path(__file__).parent
 MODULES = sorted(SRC.rglob("*.py"))
 SQL = sorted(SRC.rglob("*.sql"))
 
@@ -43,6 +44,19 @@ def test_modules_say_what_they_are(path: Path) -> None:
     assert re.search(r"[.?:]$", doc.split("\n")[0]) or "\n" in doc
 
 
+def test_every_test_says_what_it_shows() -> None:
+    """In one sentence, its docstring."""
+    silent = [
+        f"{path.name}: {node.name}"
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert silent == []
+
+
 # SQL
 
 
@@ -50,7 +64,9 @@ def test_modules_say_what_they_are(path: Path) -> None:
 def test_sql_files_keep_the_rules(path: Path) -> None:
     """No clock but the argument and the one of the moment, no per cent sign, and no update of a receipt on conflict."""
     text = without_comments(path)
-    assert not re.search(r"\bnow\s*\(|\bCURRENT_TIMESTAMP\b|\bdatetime\s*\(", text.replace("julianday('now')", ""), re.I)
+    assert not re.search(
+        r"\bnow\s*\(|\bCURRENT_TIMESTAMP\b|\bdatetime\s*\(", text.replace("julianday('now')", ""), re.IGNORECASE
+    )
     assert "%" not in text
     assert not re.search(r"\bDO\s+UPDATE\b", text, re.IGNORECASE)
     assert not re.search(r"\bINSERT\s+OR\b|\bREPLACE\s+INTO\b", text, re.IGNORECASE)
@@ -162,7 +178,11 @@ async def storm(box: Box, place: Place) -> None:
     """Everything that is ever logged about: good, bad, twice, unreadable, failing, an outage."""
     door = AsgiDoor(box.inbox)
     now = box.clock.time()
-    extra = [(b"authorization", f"Bearer {CANARY}".encode()), (b"x-customer", EMAIL.encode()), (b"cookie", CANARY.encode())]
+    extra = [
+        (b"authorization", f"Bearer {CANARY}".encode()),
+        (b"x-customer", EMAIL.encode()),
+        (b"cookie", CANARY.encode()),
+    ]
     for number in range(8):
         data = {"id": f"obj_{number}", "n": number, "email": EMAIL, "token": CANARY}
         body = json.dumps({"type": "a", "data": data}).encode()

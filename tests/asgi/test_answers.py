@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,9 +15,10 @@ from hookonce import Bounds, Inbox
 from hookonce.asgi.responses import NO, STATUS_OF_REASON, STATUS_OF_VERDICT, YES, headers_of, messages
 from hookonce.clock import SetClock
 from hookonce.errors import Reason
+from hookonce.failpoints import armed
 from hookonce.model import Verdict
 from tests.asgi.doors import AsgiDoor, WsgiDoor
-from tests.flow.box import OTHER_SECRET, Place, acme, bare, github, signed, stripe, until
+from tests.flow.box import OTHER_SECRET, WAIT_SECONDS, Place, acme, bare, github, signed, stripe
 from tests.flow.test_verify import HEADER_NAMES, NOW
 
 DOORS = {"asgi": AsgiDoor, "wsgi": WsgiDoor}
@@ -219,7 +221,9 @@ async def test_arbitrary_bytes_are_the_senders_fault(
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     identity=st.binary(min_size=1, max_size=600),
-    headers=st.lists(st.tuples(st.sampled_from([b"traceparent", b"x-a", b"cookie"]), st.binary(max_size=60)), max_size=4),
+    headers=st.lists(
+        st.tuples(st.sampled_from([b"traceparent", b"x-a", b"cookie"]), st.binary(max_size=60)), max_size=4
+    ),
     body=st.binary(max_size=100),
 )
 async def test_arbitrary_bytes_that_are_signed_are_stored(
@@ -319,11 +323,22 @@ async def test_a_request_that_is_cancelled_is_stored(place: Place) -> None:
     """The server gives up on a request while its commit is under way: the event is ours all the same."""
     inbox = inbox_on(place)
     door = AsgiDoor(inbox)
+    loop, here, gone = asyncio.get_running_loop(), threading.get_ident(), threading.Event()
     requests = [asyncio.ensure_future(door.post("/acme", *event(f"evt_{n}"))) for n in range(20)]
-    await until(lambda: not inbox._acceptor().idle)
-    for request in requests:
-        request.cancel()
-    await asyncio.gather(*requests, return_exceptions=True)
+
+    def leave() -> None:
+        for request in requests:
+            request.cancel()
+        gone.set()
+
+    def under_way() -> None:
+        loop.call_soon_threadsafe(leave)
+        if threading.get_ident() != here:  # SQLite's lane is a thread: hold the transaction until they have left
+            assert gone.wait(WAIT_SECONDS)
+
+    with armed("accept.before_insert", under_way):
+        ended = await asyncio.gather(*requests, return_exceptions=True)
+    assert {type(end) for end in ended} == {asyncio.CancelledError}
     await inbox._acceptor().drain()
     assert place.count("receipt") > 0
     answers = [await door.post("/acme", *event(f"evt_{n}")) for n in range(20)]

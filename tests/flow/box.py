@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import shutil
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -192,9 +191,7 @@ class Box:
 
     def worker(self, *, backend: Any = None, **settings: Any) -> Worker:
         inbox = self.inbox
-        return Worker(
-            backend or self.backend(), inbox.registry, self.clock, inbox.counters, WorkerSettings(**settings)
-        )
+        return Worker(backend or self.backend(), inbox.registry, self.clock, inbox.counters, WorkerSettings(**settings))
 
     async def drain(self, **settings: Any) -> Worker:
         worker = self.worker(**settings)

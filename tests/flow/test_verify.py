@@ -179,8 +179,8 @@ async def test_a_rotation_refuses_nothing(place: Place) -> None:
         stored = await inbox.accept("acme", b'{"type": "a"}', as_text(headers))
         assert stored.verdict == "accepted"
         clock.advance(10)
+    late = signed(endpoint, b'{"type": "a"}', "evt_99", clock.time(), secret=0)
     with pytest.raises(VerificationError):
-        late = signed(endpoint, b'{"type": "a"}', "evt_99", clock.time(), secret=0)
         await inbox.accept("acme", b'{"type": "a"}', as_text(late))
     used = place.sql("SELECT secret_id, count(*) FROM hookonce_receipt GROUP BY secret_id ORDER BY min(id)")
     assert used == [(old.id, 9), (Secret(value=OTHER_SECRET.encode()).id, 11)]

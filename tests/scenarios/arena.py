@@ -12,7 +12,7 @@ from typing import Any
 from hookonce.failpoints import POINTS
 from tests.scenarios import shop
 from tests.scenarios.checker import Report, check, database
-from tests.scenarios.processes import Role, Shop, free_port, until
+from tests.scenarios.processes import Role, Shop, free_port
 from tests.scenarios.sender import Mix, Sender, Sent
 from tests.servers.postgres import PostgresServer
 
@@ -133,7 +133,7 @@ def kill_at_points(
         victim = standby
         standby = arena.shop("both", failpoints=cases[number] if number < len(cases) else "", **options)
         victim.begin()
-        until(lambda: not victim.alive, 25.0, lambda: f"{case}: the process passes this point and dies\n{victim.tail()}")  # noqa: B023
+        victim.dies(25.0, f"{case}: the process passes this point and dies")
         assert victim.wait() == -signal.SIGKILL, f"{case}: ended by itself\n{victim.tail()}"
         victim.close()
     standby.begin()

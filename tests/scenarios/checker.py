@@ -30,7 +30,9 @@ class Database:
         self._sqlite = is_sqlite(url)
         self._conn: Any = (
             # Read only: a connection that cannot checkpoint cannot disturb what it watches.
-            sqlite3.connect(f"file:{url.removeprefix('sqlite:///')}?mode=ro", uri=True, timeout=10.0, isolation_level=None)
+            sqlite3.connect(
+                f"file:{url.removeprefix('sqlite:///')}?mode=ro", uri=True, timeout=10.0, isolation_level=None
+            )
             if self._sqlite
             else psycopg.connect(url, autocommit=True, connect_timeout=10)
         )
@@ -98,14 +100,18 @@ class Report:
             f"processed {self.processed}, lost {len(self.lost)}, doubled {len(self.doubled)}, "
             f"missing {len(self.missing)}, otherwise wrong {len(self.wrong)}"
         )
-        found = [f"\n  {what}" for group in (self.lost, self.doubled, self.missing, self.wrong) for what in group[:SHOWN_MAX]]
+        found = [
+            f"\n  {what}" for group in (self.lost, self.doubled, self.missing, self.wrong) for what in group[:SHOWN_MAX]
+        ]
         return line + "".join(found)
 
 
 def healed(url: str) -> bool:
     """Whether nothing is under way any more."""
     with database(url) as db:
-        return db.one("SELECT count(*) FROM hookonce_receipt WHERE state NOT IN ('processed', 'failed', 'discarded')") == 0
+        return (
+            db.one("SELECT count(*) FROM hookonce_receipt WHERE state NOT IN ('processed', 'failed', 'discarded')") == 0
+        )
 
 
 def check(url: str, log: Path, *, killers: Sequence[str] = (), healed_within: float = 60.0) -> Report:
@@ -193,10 +199,10 @@ def _check_receipts(db: Database, known: dict[str, _Known], report: Report, kill
                     report.wrong.append(f"{name}: booked, but not marked")
                 if not expected:
                     report.missing.append(f"{name}: nothing is wrong with this event")
-                if event.kind == "poison" and result == "gave_up" and attempts != POISON_ATTEMPTS + crashes:
-                    # A crash may have used up an attempt, never more than there are.
-                    if not POISON_ATTEMPTS <= attempts <= POISON_ATTEMPTS + crashes:
-                        report.wrong.append(f"{name}: {POISON_ATTEMPTS} attempts are allowed")
+                # A crash may have used up an attempt, never more than there are.
+                allowed = range(POISON_ATTEMPTS, POISON_ATTEMPTS + crashes + 1)
+                if event.kind == "poison" and result == "gave_up" and attempts not in allowed:
+                    report.wrong.append(f"{name}: {POISON_ATTEMPTS} attempts are allowed")
             case "discarded":
                 pass
             case _:
@@ -204,7 +210,9 @@ def _check_receipts(db: Database, known: dict[str, _Known], report: Report, kill
         if not 0 <= crashes <= attempts <= token:
             report.wrong.append(f"{name}: the counters cannot be right, token {token}")
         if event.said_yes > 1 + repeats.get(receipt_id, 0):
-            report.wrong.append(f"{name}: {event.said_yes} times yes, {repeats.get(receipt_id, 0)} repeats written down")
+            report.wrong.append(
+                f"{name}: {event.said_yes} times yes, {repeats.get(receipt_id, 0)} repeats written down"
+            )
     for event_id, count in seen.items():
         if count > 1:
             report.doubled.append(f"{event_id}: {count} receipts for one event")

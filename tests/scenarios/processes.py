@@ -1,5 +1,6 @@
 """The shop's processes as a test holds them: started, stopped, killed by their own id, never waited for without a bound."""
 
+import contextlib
 import json
 import os
 import random
@@ -122,6 +123,10 @@ class Shop:
             raise AssertionError(f"the shop did not start: {line!r}\n{self.tail()}")
         return self
 
+    def dies(self, seconds: float, what: str) -> None:
+        """Wait until it has ended by itself."""
+        until(lambda: not self.alive, seconds, lambda: f"{what}\n{self.tail()}")
+
     def wait(self, seconds: float = END_SECONDS) -> int:
         """Its exit status."""
         try:
@@ -156,10 +161,8 @@ class Shop:
             self._process.wait(END_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
 
     def __enter__(self) -> Self:
         return self

@@ -39,8 +39,7 @@ TABLES = (
     "CREATE TABLE shop_account (id integer PRIMARY KEY, balance bigint NOT NULL)",
     "CREATE TABLE shop_total (id integer PRIMARY KEY, events bigint NOT NULL)",
     # No constraint on event_id: a doubled effect must be able to happen.
-    "CREATE TABLE shop_ledger (event_id text NOT NULL, generation integer NOT NULL, attempt integer NOT NULL,"
-    " pid integer NOT NULL)",
+    "CREATE TABLE shop_ledger (event_id text, generation integer NOT NULL, attempt integer NOT NULL, pid integer)",
     "INSERT INTO shop_total (id, events) VALUES (1, 0)",
     f"INSERT INTO shop_account (id, balance) VALUES {', '.join(f'({n}, {OPENING_BALANCE})' for n in range(ACCOUNTS))}",
 )

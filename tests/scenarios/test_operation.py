@@ -194,5 +194,3 @@ def test_workers_whose_clocks_are_wrong(on_postgres: Arena, faketime: str) -> No
     assert all(sum(counted.values()) > 0 for counted in counts), counts
     assert not any(name.endswith("lost") for counted in counts for name in counted), counts
     receiver.terminate()
-
-

@@ -31,9 +31,7 @@ def run_until_healed(arena: Arena, **options: object) -> int:
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 def test_an_event_that_kills_its_process(arena: Arena, place: int, seconds: float) -> None:
     """It is failed after three deaths; its batch mates, quick or slow, are all processed; repaired, a replay books it."""
-    events: list[Sent] = [
-        make_event(number, "payout.paid", seed=9, extra={"seconds": seconds}) for number in range(16)
-    ]
+    events: list[Sent] = [make_event(number, "payout.paid", seed=9, extra={"seconds": seconds}) for number in range(16)]
     killer = make_event(100, "shop.killer", seed=9)
     events.insert(place, killer)
     arena.shop("receiver")

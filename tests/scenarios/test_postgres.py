@@ -5,7 +5,6 @@ import signal
 import time
 from pathlib import Path
 
-
 from tests.scenarios.arena import Arena
 from tests.scenarios.processes import until
 from tests.scenarios.proxy import Proxy
@@ -112,7 +111,9 @@ def test_the_server_freezes(on_own_postgres: tuple[Arena, PostgresServer]) -> No
     slowest = sender.tally.slowest_seconds
     sender.finish()
     report = arena.check()
-    print(f"\nfrozen for {seconds:.1f} s, slowest answer {slowest:.2f} s, {dict(report.statuses)}: {report}, {report.crashes}")
+    print(
+        f"\nfrozen for {seconds:.1f} s, slowest answer {slowest:.2f} s, {dict(report.statuses)}: {report}, {report.crashes}"
+    )
     assert slowest < ANSWER_SECONDS
     receiver.terminate()
     worker.terminate()
@@ -122,5 +123,3 @@ def family(pid: int) -> list[int]:
     """A process and its children, children first."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     return [*(int(child) for child in children), pid]
-
-

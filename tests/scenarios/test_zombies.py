@@ -21,7 +21,9 @@ def lease_over(arena: Arena, seconds: float) -> bool:
     """Whether the youngest lease has been over for so long, by the clock that decides about leases."""
     now = "(julianday('now') - 2440587.5) * 86400.0" if arena.is_sqlite else "clock_timestamp()"
     margin = f"{seconds}" if arena.is_sqlite else f"interval '{seconds} s'"
-    return bool(arena.one(f"SELECT max(lease_until) + {margin} < {now} FROM hookonce_receipt WHERE state = 'processing'"))
+    return bool(
+        arena.one(f"SELECT max(lease_until) + {margin} < {now} FROM hookonce_receipt WHERE state = 'processing'")
+    )
 
 
 @pytest.mark.parametrize(

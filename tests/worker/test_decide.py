@@ -122,9 +122,7 @@ def test_errors_are_one_printable_line(text: str) -> None:
     most=st.floats(0, 1e6),
     jitter=st.floats(0, 3),
 )
-def test_jitter_only_adds(
-    attempt: int, chance: float, first: float, factor: float, most: float, jitter: float
-) -> None:
+def test_jitter_only_adds(attempt: int, chance: float, first: float, factor: float, most: float, jitter: float) -> None:
     """The wait is never shorter than the schedule says and never longer than its jitter allows."""
     without = Backoff(first_seconds=first, factor=factor, max_seconds=most, jitter=0.0).delay(attempt, chance)
     with_jitter = Backoff(first_seconds=first, factor=factor, max_seconds=most, jitter=jitter).delay(attempt, chance)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hookonce.failpoints import armed
 from tests.flow.box import Box, wrote
 
 
-@contextmanager
+@contextlib.contextmanager
 def commits() -> Iterator[list[int]]:
     """Count the transactions in which handlers ran to their end."""
     seen: list[int] = []
@@ -55,7 +55,6 @@ async def test_groups_can_be_switched_off(box: Box) -> None:
 
 async def test_unknown_handlers_are_not_grouped(box: Box) -> None:
     """Until a handler has shown that it is quick each of its events runs alone."""
-    together: list[int] = []
 
     @box.source.on("*")
     def apply(event: Event, conn: Any) -> None:
@@ -124,17 +123,13 @@ def rollback_in_many(conn: Any) -> None:
 
 
 def swallowed_commit(conn: Any) -> None:
-    try:
+    with contextlib.suppress(Exception):
         conn.execute("COMMIT")
-    except Exception:
-        pass
 
 
 def swallowed_error(conn: Any) -> None:
-    try:
+    with contextlib.suppress(Exception):
         conn.execute("INSERT INTO no_such_table VALUES (1)")
-    except Exception:
-        pass
 
 
 HOSTILE: dict[str, tuple[Callable[[Any], None], dict[str, str]]] = {

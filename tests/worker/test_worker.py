@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -31,7 +31,7 @@ class Running:
         self.stop = asyncio.Event()
         self.task = asyncio.ensure_future(worker.run(self.stop, grace_seconds=grace))
 
-    async def __aenter__(self) -> Running:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
