@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import logging
 import re
+import time
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,17 @@ from typing import Any
 import pytest
 
 from hookonce import Event, Inbox, StorageError, VerificationError
+from hookonce.asgi.app import REFUSAL_LOGS_PER_SECOND
 from hookonce.clock import SetClock
 from hookonce.failpoints import POINTS
 from hookonce.storage.statements import Block, load
 from hookonce.telemetry import FIELDS, safe
 from tests.asgi.doors import AsgiDoor
-from tests.flow.box import OTHER_SECRET, SECRET, Box, Place, acme, bare, signed, sqlite_place
+from tests.flow.box import OTHER_SECRET, PLAIN_SECRET, SECRET, Box, Place, acme, bare, signed, sqlite_place
 
 SRC = Path(__file__).parent.parent / "src" / "hookonce"
 TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 MODULES = sorted(SRC.rglob("*.py"))
 SQL = sorted(SRC.rglob("*.sql"))
 
@@ -55,6 +60,41 @@ def test_every_test_says_what_it_shows() -> None:
         and not ast.get_docstring(node)
     ]
     assert silent == []
+
+
+MAY_SKIP = {
+    "tests/storage/test_sqlite.py": 1  # filling a disk needs the right to mount a small one
+}
+STORMS = (
+    "tests/storage/test_accept.py::test_one_event_through_many_processes",
+    "tests/storage/test_claim.py::test_claims_are_unique_among_processes",
+    "tests/asgi/test_answers.py::test_twenty_at_once_are_one_event",
+    "tests/worker/test_worker.py::test_many_workers_never_run_one_event_twice",
+    "tests/cli/test_commands.py::test_a_storm_of_fifty_copies_has_one_effect",
+    "tests/examples/test_payout.py::test_ten_concurrent_posts_are_one_fee",
+    "tests/scenarios/test_operation.py::test_a_thousand_copies_while_the_handler_runs",
+    "tests/scenarios/test_kills.py::test_killed_at_random",
+)
+
+
+def test_nothing_is_skipped() -> None:
+    """The storms are there, no test is skipped or expected to fail, and `make test` and CI deselect nothing."""
+    skipping = re.compile(r"\.(skip|skipif|xfail|importorskip)\b\(?")
+    found = {
+        str(p.relative_to(ROOT)): len(skipping.findall(p.read_text(encoding="utf-8"))) for p in TESTS.rglob("*.py")
+    }
+    found.pop("tests/test_house.py")
+    assert {name: count for name, count in found.items() if count} == MAY_SKIP
+    for storm in STORMS:
+        path, _, name = storm.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), storm
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert options["testpaths"] == ["tests"]
+    run = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "-m pytest" in line]
+    assert run == ["\t@$(BIN)/python -m pytest $(PYTEST_ARGS)"]
+    assert "make test 2>&1" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for option in options["addopts"]:
+        assert not option.startswith(("-k", "-m", "--ignore", "--deselect")), option
 
 
 # SQL
@@ -255,6 +295,51 @@ async def test_ids_cannot_forge_log_lines(box: Box, caplog: pytest.LogCaptureFix
     for record in logged:
         assert record.getMessage().isprintable() and record.getMessage().isascii(), record.getMessage()
         assert "FAKE line" not in record.getMessage().splitlines()[1:]
+
+
+async def test_a_duplicate_is_logged_and_counted_with_the_age_of_the_first(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who sends twice, and how late, can be read from one line; the share of duplicates from two counters."""
+    await box.send()
+    box.clock.advance(90)
+    await box.send()
+    first, duplicate = (record.hookonce for record in ours(caplog) if hasattr(record, "hookonce"))
+    assert "first_seconds_ago" not in first
+    assert (duplicate["event_id"], duplicate["source"], duplicate["first_seconds_ago"]) == ("evt_1", "acme", "90.0")
+    assert dict(box.inbox.counters.received) == {("acme", "accepted"): 1, ("acme", "duplicate"): 1}
+
+
+async def test_refusals_are_all_counted_and_some_are_logged(box: Box, caplog: pytest.LogCaptureFixture) -> None:
+    """With reason and address and without the body; a flood of them does not fill the disk with lines."""
+    door = AsgiDoor(box.inbox)
+    began = time.monotonic()
+    for _ in range(300):
+        await door.post(
+            "/acme", b"{}", signed(acme(OTHER_SECRET), b"{}", "evt_1", box.clock.time()), address="192.0.2.7"
+        )
+    seconds = time.monotonic() - began
+    lines = [record for record in ours(caplog) if record.name == "hookonce.verify"]
+    assert box.inbox.counters.received["acme", "signature_mismatch"] == 300
+    assert 1 <= len(lines) <= REFUSAL_LOGS_PER_SECOND * (seconds + 2)
+    for line in lines:
+        assert line.levelno == logging.WARNING
+        said = {name: line.hookonce[name] for name in ("source", "reason", "address")}  # type: ignore[attr-defined]
+        assert said == {"source": "acme", "reason": "signature_mismatch", "address": "192.0.2.7"}
+
+
+async def test_no_secret_is_stored(box: Box) -> None:
+    """Whatever happened, no table holds a secret in any of its forms: a receipt names the one that matched by fingerprint."""
+    handlers_of(box.inbox)
+    await storm(box, box.place)
+    box.place.sql("ALTER TABLE away RENAME TO hookonce_body")
+    tables = [name for (name,) in box.place.sql("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    assert {"hookonce_receipt", "hookonce_body", "hookonce_delivery", "hookonce_attempt"} <= set(tables)
+    stored = "\n".join(repr(box.place.sql(f"SELECT * FROM {table}")) for table in tables)
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    for form in (SECRET, SECRET.removeprefix("whsec_"), key.decode(), key.hex(), PLAIN_SECRET):
+        assert form not in stored
+    assert acme().secrets[0].id in stored
 
 
 def test_text_for_log_lines_is_bounded() -> None:

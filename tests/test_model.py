@@ -202,6 +202,23 @@ def test_the_words_of_the_articles_can_be_said(place: Place) -> None:
     assert {state for state, _ in ARTICLES.values()} == set(State)
 
 
+def test_what_has_no_time_of_processing_is_not_processed(place: Place) -> None:
+    """Whatever is done from whatever state: processed_at is there exactly while the state is processed."""
+
+    async def run() -> None:
+        backend = backend_factory(place.url)()
+        for state in State:
+            for name, operation in transitions(CLAIM).items():
+                put(place, state)
+                place.sql("UPDATE hookonce_receipt SET processed_at = received_at WHERE state = 'processed'")
+                await backend.run(operation())
+                ((after, at),) = place.sql("SELECT state, processed_at FROM hookonce_receipt")
+                assert (at is not None) == (State(after) is State.PROCESSED), f"{name}: {state} -> {after}"
+        await backend.close()
+
+    asyncio.run(run())
+
+
 def test_identities_are_split_by_length() -> None:
     """No two ways of cutting the same text into parts make the same identity."""
     parts = [("ab", "c", "d"), ("a", "bc", "d"), ("a", "b", "cd"), ("abc", "", "d"), ("", "abcd", "")]

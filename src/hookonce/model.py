@@ -152,10 +152,11 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The database's word on an arrival: new, or one we already had."""
+    """The database's word on an arrival: new, or one we already had, and since when."""
 
     verdict: Verdict
     receipt_id: ReceiptId
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

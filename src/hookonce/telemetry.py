@@ -22,6 +22,8 @@ class Counters:
     def __init__(self) -> None:
         self.received: Counter[tuple[str, str]] = Counter()
         self.handled: Counter[tuple[str, str]] = Counter()
+        self.untested: Counter[str] = Counter()
+        """Events of an API version that the handlers were not tested with."""
 
     def lines(self) -> list[str]:
         """The counts in the text form that Prometheus reads."""
@@ -33,6 +35,8 @@ class Counters:
         lines += [
             f'hookonce_handled_total{{source="{s}",outcome="{o}"}} {n}' for (s, o), n in sorted(self.handled.items())
         ]
+        lines += ["# TYPE hookonce_untested_version_total counter"]
+        lines += [f'hookonce_untested_version_total{{source="{s}"}} {n}' for s, n in sorted(self.untested.items())]
         return lines
 
 

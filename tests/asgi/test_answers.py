@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -17,6 +19,7 @@ from hookonce.clock import SetClock
 from hookonce.errors import Reason
 from hookonce.failpoints import armed
 from hookonce.model import Verdict
+from hookonce.providers import GitHub, StandardWebhooks
 from tests.asgi.doors import AsgiDoor, WsgiDoor
 from tests.flow.box import OTHER_SECRET, WAIT_SECONDS, Place, acme, bare, github, signed, stripe
 from tests.flow.test_verify import HEADER_NAMES, NOW
@@ -179,6 +182,55 @@ async def test_a_database_that_is_away(open_door: Any, place: Place) -> None:
     statuses = [(await open_door.post("/acme", *event(f"evt_{number}"))).status for number in range(3)]
     assert statuses == [200, 202, 202]
     assert open_door.inbox.counters.received["acme", "unavailable"] == 3
+
+
+async def test_verified_inserted_committed_answered_handled(place: Place) -> None:
+    """In this order; the request does not run the handler, and whoever is answered has a committed row."""
+    inbox = inbox_on(place)
+    door = AsgiDoor(inbox)
+    seen: list[tuple[str, int]] = []
+
+    @inbox.registry.sources["acme"].on("*")
+    def handle(event: Any) -> None:
+        seen.append(("handler", place.count("receipt")))
+
+    points = ("receive.after_verify", "accept.before_insert", "accept.after_insert", "accept.before_answer")
+    with contextlib.ExitStack() as stack:
+        for point in points:
+            note = functools.partial(lambda name: seen.append((name, place.count("receipt"))), point)
+            stack.enter_context(armed(point, note, onwards=True))
+        assert (await door.post("/acme", *event())).status == 202
+    seen.append(("answer", place.count("receipt")))
+    backend = inbox._factory()
+    await inbox.worker(backend).drain()
+    assert seen == [*zip(points, (0, 0, 1, 1), strict=True), ("answer", 1), ("handler", 1)]
+    await backend.close()
+    await door.close()
+
+
+@pytest.mark.parametrize("kind", DOORS)
+async def test_requests_as_they_were_recorded(lite: Place, kind: str) -> None:
+    """The examples that GitHub and Standard Webhooks publish, secret and signature included, are taken as they are."""
+    endpoints = GitHub("It's a Secret to Everybody"), StandardWebhooks("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    inbox = lite.inbox(*endpoints, clock=SetClock(1_614_265_330.0))
+    door = DOORS[kind](inbox)
+    bodies = [b"Hello, World!", b'{"test": 2432232314}']
+    github_headers = [
+        (b"user-agent", b"GitHub-Hookshot/044aadd"),
+        (b"x-github-delivery", b"72d3162e-cc78-11e3-81ab-4c9367dc0958"),
+        (b"x-github-event", b"issues"),
+        (b"x-hub-signature-256", b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"),
+    ]
+    svix_headers = [
+        (b"webhook-id", b"msg_p5jXN8AQM9LWM0D4loKWxJek"),
+        (b"webhook-timestamp", b"1614265330"),
+        (b"webhook-signature", b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
+    ]
+    for status in (202, 200):
+        assert (await door.post("/github", bodies[0], github_headers)).status == status
+        assert (await door.post("/standard_webhooks", bodies[1], svix_headers)).status == status
+    assert lite.bodies() == bodies
+    await door.close()
 
 
 def test_every_outcome_has_a_status_and_none_is_409() -> None:

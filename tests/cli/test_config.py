@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hookonce.cli.context import build
 from hookonce.config import KEYS, Address, Config, load
 from hookonce.errors import ConfigurationError
 from hookonce.flow.receive import Bounds
@@ -31,6 +32,15 @@ def test_defaults_are_those_of_the_parts_they_configure():
         assert KEYS[f"server.{name}"].default == getattr(bounds, name)
     for name in ("concurrency", "lease_seconds", "group"):
         assert KEYS[f"worker.{name}"].default == getattr(worker, name)
+
+
+def test_the_age_of_events_is_no_limit_until_somebody_says_so(folder):
+    """Apart from the signature's tolerance, and in days if you like: what the file says reaches the receiver."""
+    assert load(environ={})["server.event_age_seconds"] is Bounds().event_age_seconds is None
+    config = written(folder, '[server]\nevent_age_seconds = "3d"\n')
+    built = build(config)
+    assert built.inbox is not None and not config.problems
+    assert built.inbox._desk.receiver.bounds.event_age_seconds == 3 * 86_400.0
 
 
 def test_flag_beats_environment_beats_file_beats_default(folder):

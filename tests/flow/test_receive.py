@@ -14,9 +14,10 @@ from hookonce import Bounds, VerificationError
 from hookonce.clock import SetClock
 from hookonce.errors import Reason
 from hookonce.flow import receive
+from hookonce.flow.operate import Act, act
 from hookonce.flow.receive import ADDRESSES_MAX, Buckets, Receiver
 from hookonce.model import Delivery, Facts
-from hookonce.providers import Endpoint
+from hookonce.providers import Endpoint, Stripe
 from hookonce.providers.base import Provider
 from tests.flow.box import OTHER_SECRET, Box, Place, acme, as_text, bare, github, signed, stripe
 from tests.flow.test_verify import NOW, receiver
@@ -224,6 +225,58 @@ async def test_credentials_in_headers_are_not_kept(place: Place) -> None:
     ((kept,),) = place.sql("SELECT headers FROM hookonce_body")
     assert b"user-agent: Acme/1" in bytes(kept)
     assert b"canary" not in bytes(kept) and b"cookie" not in bytes(kept).lower()
+    await place.close()
+
+
+# what is kept of an event, and for how long
+
+
+async def test_a_duplicate_is_known_long_after_its_sender_gave_up(box: Box) -> None:
+    """Three days, a month and more than a year later the same event is a duplicate, and is not applied again."""
+
+    @box.source.on("*")
+    def apply(event: Any, conn: Any) -> None:
+        conn.execute(f"INSERT INTO effect (note) VALUES ('{event.id}')")
+
+    await box.send()
+    for days in (3, 31, 400):
+        box.clock.advance(days * 86_400.0)
+        await box.drain()
+        assert (await box.send()).verdict == "duplicate"
+    await box.drain()
+    assert box.place.effects() == ["evt_1"]
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_an_untested_api_version_is_counted_and_waits_where_asked(place: Place, hold: bool) -> None:
+    """Its version is kept and counted once; with hold_other_versions only a person lets it run."""
+    clock = SetClock(NOW)
+    endpoint = Stripe("whsec_tests", tested_version="2025-09-30.clover", hold_other_versions=hold)
+    inbox = place.inbox(endpoint, clock=clock)
+
+    @inbox.registry.sources["stripe"].on("*")
+    def apply(event: Any, conn: Any) -> None:
+        conn.execute(f"INSERT INTO effect (note) VALUES ('{event.id} {event.api_version}')")
+
+    for event_id, version in (("evt_1", "2025-09-30.clover"), ("evt_2", "2026-01-28"), ("evt_2", "2026-01-28")):
+        body = json.dumps({"id": event_id, "api_version": version}).encode()
+        await inbox.accept("stripe", body, as_text(signed(endpoint, body, "", NOW)))
+    assert place.sql("SELECT api_version FROM hookonce_receipt ORDER BY id") == [
+        ("2025-09-30.clover",),
+        ("2026-01-28",),
+    ]
+    assert 'hookonce_untested_version_total{source="stripe"} 1' in inbox.counters.lines()
+    clock.advance(365 * 86_400.0)
+    backend = inbox._factory()
+    await inbox.worker(backend).drain()
+    assert place.states() == ["processed", "waiting" if hold else "processed"]
+    if hold:
+        assert place.effects() == ["evt_1 2025-09-30.clover"]
+        ((waiting,),) = place.sql("SELECT id FROM hookonce_receipt WHERE state = 'waiting'")
+        await backend.run(act(waiting, Act(action="replay", actor="ann", reason="read"), now=clock.override))
+        await inbox.worker(backend).drain()
+    assert place.effects() == ["evt_1 2025-09-30.clover", "evt_2 2026-01-28"]
+    await backend.close()
     await place.close()
 
 

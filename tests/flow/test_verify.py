@@ -5,20 +5,22 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookonce import Secret, VerificationError
+from hookonce import Event, Secret, VerificationError
 from hookonce.clock import SetClock
 from hookonce.errors import Reason
+from hookonce.flow.operate import Act, act
 from hookonce.flow.receive import Bounds, Receiver
 from hookonce.flow.verify import verify, verify_nobody
 from hookonce.model import Arrival, Delivery
 from hookonce.providers import Endpoint
 from hookonce.registry import Registry, Source
-from tests.flow.box import OTHER_SECRET, SECRET, Place, acme, as_text, bare, github, signed, stripe
+from tests.flow.box import OTHER_SECRET, SECRET, Box, Place, acme, as_text, bare, github, signed, stripe, wrote
 
 NOW = 1_800_000_000.0
 HEADER_NAMES = [
@@ -198,6 +200,46 @@ def test_the_age_of_events_is_a_setting_of_its_own() -> None:
     with pytest.raises(VerificationError) as caught:
         arrive(receiver(acme(), bounds=Bounds(event_age_seconds=3_600.0)), acme(), body, "evt_1")
     assert caught.value.reason is Reason.EVENT_TOO_OLD
+
+
+async def test_a_replay_is_not_asked_for_its_age(box: Box) -> None:
+    """Signature and event are long too old to be received: what is ours already can be replayed all the same."""
+
+    @box.source.on("*")
+    def apply(event: Event, conn: Any) -> None:
+        wrote(conn, f"generation {event.generation}")
+
+    await box.send()
+    await box.drain()
+    box.inbox.adjust(bounds={"event_age_seconds": 1.0})
+    box.clock.advance(100 * 86_400.0)
+    await box.backend().run(act(1, Act(action="replay", actor="ann", reason="to see"), now=box.clock.override))
+    await box.drain()
+    assert box.place.effects() == ["generation 0", "generation 1"]
+    assert box.place.receipt("secret_id") == (box.source.endpoint.secrets[0].id,)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "bodies"),
+    [
+        (stripe(), (b'{"id": "evt_1"}', b'{"id": "evt_2"}')),
+        (acme(), (b"{}", b"{}")),
+        (bare(), (b"{}", b"{}")),
+        (github(), (b"{}", b"{}")),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_every_retry_has_the_key_of_the_first(endpoint: Endpoint, bodies: tuple[bytes, bytes]) -> None:
+    """Provider by provider: signed anew hours later the same event has the same key, and another event has another."""
+    clock = SetClock(NOW)
+    which = receiver(endpoint, clock=clock)
+    keys = []
+    for _ in range(3):
+        pair = [arrive(which, endpoint, body, f"evt_{n}", clock.time()).key for n, body in enumerate(bodies, start=1)]
+        keys.append(tuple(pair))
+        clock.advance(5_000)
+    assert len(set(keys)) == 1
+    assert len(set(keys[0])) == 2
 
 
 def test_neighbouring_identities_do_not_collide() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from hookonce.errors import ConfigurationError, VerificationError
 from hookonce.model import Delivery, Facts, Secret
 from hookonce.providers import PROVIDERS, Endpoint, GitHub, Hmac, StandardWebhooks, Stripe
+from hookonce.providers.base import Profile, Provider, read_secrets
+from hookonce.providers.locate import Locators
+from hookonce.schemes import HmacScheme
 
 WHSEC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NOW = 1_800_000_000.0
@@ -42,6 +46,35 @@ def test_the_mapping_knows_every_provider():
     assert {name: declare.__name__ for name, declare in PROVIDERS.items()} == {
         "stripe": "Stripe", "github": "GitHub", "standard_webhooks": "StandardWebhooks", "hmac": "Hmac",
     }  # fmt: skip
+
+
+def test_a_new_provider_is_a_few_lines():
+    """A scheme, where the facts are, and how it delivers: that is all, and every provider of ours is below 60 lines."""
+
+    class Acme(Endpoint):
+        def __init__(self, secret):
+            provider = Provider(
+                name="acme",
+                scheme=HmacScheme(header="X-Acme-Signature", signed="{body}"),
+                locators=Locators(event_id="body:uuid", type="body:kind", object_id="body:order", event_time="body:at"),
+                profile=Profile(horizon_days=3.0, id_signed=True),
+            )
+            super().__init__("acme", provider, read_secrets(secret, name="acme"))
+
+    acme, body = Acme("s3cret"), b'{"uuid": "e1", "kind": "order.paid", "order": "o1", "at": 1800000000}'
+    request = Delivery("acme", acme.provider.scheme.sign(body, acme.secrets[0], NOW, ""), body)
+    assert acme.provider.scheme.verify(request, acme.secrets, NOW).secret_id == acme.secrets[0].id
+    facts = acme.provider.facts(request)
+    assert (facts.event_id, facts.type, facts.object_id, facts.event_time) == ("e1", "order.paid", "o1", NOW)
+    for known in (Acme, Stripe, GitHub, StandardWebhooks):
+        assert len(inspect.getsourcelines(known)[0]) < 60
+
+
+def test_an_api_version_to_hold_must_be_said():
+    """Without the version that was tested every event would be held: refused, with the way out."""
+    with pytest.raises(ConfigurationError, match="HO101") as caught:
+        Stripe(WHSEC, hold_other_versions=True)
+    assert "tested_version" in caught.value.do
 
 
 @pytest.mark.parametrize("given_secret", [

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
 from hookonce.errors import Unavailable
 from hookonce.server import Health, with_health
-from hookonce.server.health import Shared
+from hookonce.server.health import Shared, backlog
+from hookonce.storage.connect import backend_factory
 from tests.server.running import Served, prepare, until
 from tests.servers.postgres import PostgresServer
 
@@ -98,6 +100,24 @@ async def test_question_that_hangs_is_not_repeated():
     assert len(asked) == 1
     answer.set()
     await question.ask()
+
+
+def test_what_nobody_works_on_becomes_visible(database):
+    """An event that nobody takes is in the backlog, and the age of the oldest one grows with the clock."""
+    with Served(database, worker=False) as served:
+        assert served.post("evt_1") == 202
+        found = asyncio.run(asked(database, hours=3))
+    assert found.counts == [("stripe", "received", 1)]
+    assert 3 * 3_600 <= found.oldest_seconds < 3 * 3_600 + 60
+
+
+async def asked(database, *, hours):
+    """The gauges as they will be when so many hours have passed."""
+    backend = backend_factory(database)()
+    try:
+        return await backend.read(backlog(now=time.time() + hours * 3_600))
+    finally:
+        await backend.close()
 
 
 def test_metrics(database):

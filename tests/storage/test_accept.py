@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,7 @@ from hookonce.storage.operation import Many, Operation, Rows, Step
 from hookonce.storage.sqlite import WriterTurn
 from tests.storage.world import World, arrival
 
+REPOSITORY = Path(__file__).parents[2]
 T = TypeVar("T")
 
 
@@ -42,6 +46,8 @@ async def test_a_second_arrival_is_a_duplicate(world: World) -> None:
     (first,) = await world.accept(arrival(1))
     (second,) = await world.accept(arrival(1))
     assert (second.verdict, second.receipt_id) == (Verdict.DUPLICATE, first.receipt_id)
+    assert first.since is None
+    assert abs((second.since or 0.0) - time.time()) < 60.0
     assert world.sql("SELECT receipt_id, verdict, raw FROM hookonce_delivery") == [
         (first.receipt_id, "duplicate", None)
     ]
@@ -138,6 +144,48 @@ async def test_many_receivers_at_once_accept_each_event_once(plain: World) -> No
     assert sum(one.verdict is Verdict.ACCEPTED for one in stored) == 100
     assert sum(one.verdict is Verdict.DUPLICATE for one in stored) == 300
     assert len(plain.states()) == 100
+
+
+ACCEPTERS = """
+import asyncio, sys
+from hookonce.clock import SystemClock
+from hookonce.flow.accept import Acceptor
+from hookonce.storage.connect import backend_factory
+from tests.storage.world import arrival
+
+async def main():
+    acceptors = [Acceptor(backend_factory(sys.argv[1])(), SystemClock()) for _ in range(2)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    told = await asyncio.gather(*(acceptor.submit(arrival(1)) for _ in range(25) for acceptor in acceptors))
+    print(*(one.verdict.value for one in told))
+    for acceptor in acceptors:
+        await acceptor.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_one_event_through_many_processes(plain: World) -> None:
+    """Four processes, 50 copies each, started at the same moment: accepted once, everybody else a duplicate, no error."""
+    url = plain.where if plain.dialect == "postgres" else f"sqlite:///{plain.where}"
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", ACCEPTERS, url],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    outputs = await asyncio.gather(*(asyncio.to_thread(child.communicate, "go\n", 60) for child in children))
+    assert [child.returncode for child in children] == [0] * 4
+    assert sorted(word for out, _ in outputs for word in out.split()) == ["accepted", *["duplicate"] * 199]
+    assert plain.sql("SELECT count(*), (SELECT count(*) FROM hookonce_delivery) FROM hookonce_receipt") == [(1, 199)]
 
 
 async def test_a_duplicate_does_not_wait_for_the_handler(server: World) -> None:

@@ -192,6 +192,40 @@ def test_the_script_can_be_run_by_hand(
 # -- the catalog ------------------------------------------------------------------------------------------------
 
 
+MUST_BE_SAID = {
+    "id", "key", "source", "body_digest", "secret_id", "correlation_id", "address", "received_at", "state", "due_at",
+    "attempts", "crashes", "token", "generation",
+}  # fmt: skip
+MAY_BE_UNKNOWN = {
+    "guard", "account", "event_id", "delivery_id", "type", "object_id", "event_time", "version_key", "api_version",
+    "problem", "trace_parent", "claim_id", "lease_until", "processed_at", "result", "last_error",
+}  # fmt: skip
+
+
+def test_what_a_receipt_says(dialect: Dialect, request: pytest.FixtureRequest) -> None:
+    """The same columns in both databases, which of them may be unknown, and one row per identity."""
+    if dialect == "postgres":
+        conn: Any = psycopg.connect(request.getfixturevalue("fresh_postgres"))
+        columns = conn.execute(
+            "SELECT column_name, is_nullable = 'NO' FROM information_schema.columns WHERE table_name = 'hookonce_receipt'"
+        ).fetchall()
+        values = "decode(repeat('00', 32), 'hex'), 's', '', 'x', 'c', 'a', now(), 'received', now()"
+    else:
+        conn = sqlite3.connect(request.getfixturevalue("fresh_sqlite"))
+        table = conn.execute("PRAGMA table_info(hookonce_receipt)").fetchall()
+        columns = [(name, notnull or primary) for _, name, _, notnull, _, primary in table]
+        values = "zeroblob(32), 's', x'', 'x', 'c', 'a', 0, 'received', 0"
+    assert {name for name, required in columns if required} == MUST_BE_SAID
+    assert {name for name, required in columns if not required} == MAY_BE_UNKNOWN
+    names = "key, source, body_digest, secret_id, correlation_id, address, received_at, state, due_at"
+    insert = f"INSERT INTO hookonce_receipt ({names}) VALUES ({values})"
+    conn.execute(insert)
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        conn.execute(insert)
+    conn.rollback()
+    conn.close()
+
+
 def test_no_id_is_four_bytes_wide(own_postgres: str) -> None:
     """Ids and tokens are bigint: ON CONFLICT burns numbers (F14)."""
     with psycopg.connect(own_postgres) as conn:

@@ -85,12 +85,15 @@ class Desk:
 
     def stored(self, arrival: Arrival, stored: Stored) -> int:
         verdict = stored.verdict
+        facts, profile = arrival.facts, self.registry.sources[arrival.source].endpoint.provider.profile
         self.counters.received[arrival.source, verdict.value] += 1
+        untested = verdict is Verdict.ACCEPTED and not profile.tested(facts.api_version)
+        if untested:
+            self.counters.untested[arrival.source] += 1
         if verdict is Verdict.ACCEPTED:
             self.accepted()
-        level = logging.WARNING if verdict in (Verdict.MISMATCH, Verdict.SUSPECT_REPLAY) else logging.INFO
+        level = logging.WARNING if untested or verdict in (Verdict.MISMATCH, Verdict.SUSPECT_REPLAY) else logging.INFO
         if accept_log.isEnabledFor(level):
-            facts = arrival.facts
             log_event(
                 accept_log,
                 level,
@@ -100,10 +103,17 @@ class Desk:
                 type=facts.type,
                 object_id=facts.object_id,
                 receipt_id=stored.receipt_id,
-                state="received" if verdict is Verdict.ACCEPTED else None,
+                state=("waiting" if arrival.hold else "received") if verdict is Verdict.ACCEPTED else None,
                 correlation_id=arrival.correlation_id,
+                untested_version=(facts.api_version or "none") if untested else None,
+                first_seconds_ago=_ago(stored.since, self.receiver.now()),
             )
-        return status_of(verdict, plain_ok=self.registry.sources[arrival.source].endpoint.provider.profile.plain_ok)
+        return status_of(verdict, plain_ok=profile.plain_ok)
+
+
+def _ago(then: float | None, now: float) -> float | None:
+    """Never negative: the database's clock and ours may differ a little."""
+    return None if then is None else round(max(0.0, now - then), 3)
 
 
 class App:

@@ -20,7 +20,7 @@ from hookonce.inbox import Inbox
 from hookonce.registry import is_named_only
 from hookonce.storage.connect import backend_factory, default_database
 
-BOUNDS = ("body_bytes_max", "body_seconds", "source_rate", "address_rate")
+BOUNDS = ("body_bytes_max", "body_seconds", "source_rate", "address_rate", "event_age_seconds")
 WORKER = ("concurrency", "lease_seconds", "group")
 
 

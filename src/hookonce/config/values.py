@@ -129,6 +129,7 @@ KEYS: Mapping[str, Key] = {
     "server.head_seconds": Key(_positive, 10.0),
     "server.source_rate": Key(_rate, 10_000.0),
     "server.address_rate": Key(_rate, 2_000.0),
+    "server.event_age_seconds": Key(_between(read_seconds, 1, 34_560_000, "from 1s to 400d")),
     "server.grace_seconds": Key(_between(read_seconds, 0, 3_600, "at most an hour"), 25.0),
     "server.processes": Key(_whole(1, 64), 1),
     "worker.concurrency": Key(_whole(1, 256), 8),

@@ -74,8 +74,10 @@ def receipts_insert(
 def deliveries_insert(arrivals: Sequence[Arrival], *, now: float | None) -> Operation[list[Stored | None]]:
     """Record arrivals of events that we have. None for one whose receipt is gone: it must be inserted again."""
     known = yield Many("receipt_known", [(a.key, a.guard) for a in arrivals])
-    by_key = {bytes(key): (ReceiptId(identity), bytes(digest)) for identity, key, _, digest in known}
-    by_guard = {bytes(guard): ReceiptId(identity) for identity, _, guard, _ in known if guard is not None}
+    by_key = {bytes(key): (ReceiptId(identity), bytes(digest), since) for identity, key, _, digest, since in known}
+    by_guard = {
+        bytes(guard): (ReceiptId(identity), since) for identity, _, guard, _, since in known if guard is not None
+    }
     stored = [_verdict(arrival, by_key, by_guard) for arrival in arrivals]
     found = [_delivery_row(a, s) for a, s in zip(arrivals, stored, strict=True) if s is not None]
     if found:
@@ -84,13 +86,15 @@ def deliveries_insert(arrivals: Sequence[Arrival], *, now: float | None) -> Oper
 
 
 def _verdict(
-    arrival: Arrival, by_key: dict[bytes, tuple[ReceiptId, bytes]], by_guard: dict[bytes, ReceiptId]
+    arrival: Arrival,
+    by_key: dict[bytes, tuple[ReceiptId, bytes, float]],
+    by_guard: dict[bytes, tuple[ReceiptId, float]],
 ) -> Stored | None:
     if arrival.key in by_key:
-        receipt_id, digest = by_key[arrival.key]
-        return Stored(Verdict.DUPLICATE if digest == arrival.body_digest else Verdict.MISMATCH, receipt_id)
+        receipt_id, digest, since = by_key[arrival.key]
+        return Stored(Verdict.DUPLICATE if digest == arrival.body_digest else Verdict.MISMATCH, receipt_id, since)
     if arrival.guard is not None and arrival.guard in by_guard:
-        return Stored(Verdict.SUSPECT_REPLAY, by_guard[arrival.guard])
+        return Stored(Verdict.SUSPECT_REPLAY, *by_guard[arrival.guard])
     return None
 
 

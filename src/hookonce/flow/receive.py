@@ -77,6 +77,10 @@ class Receiver:
         self._correlation_prefix = os.urandom(6).hex()
         self._correlation_count = itertools.count(1)
 
+    def now(self) -> float:
+        """The time by which signatures, and the ages in the log, are judged."""
+        return self._clock.time()
+
     def admit(self, source: str, address: str) -> float:
         """Before the body is read: 0.0, or the seconds after which the sender may try again."""
         now = time.monotonic()
@@ -85,7 +89,7 @@ class Receiver:
 
     def arrive(self, delivery: Delivery) -> Arrival:
         """Verify a delivery and read what it says about its event."""
-        now = self._clock.time()
+        now = self.now()
         source = self._registry.sources.get(delivery.source)
         if source is None:
             verify_nobody(delivery, now)
@@ -112,6 +116,7 @@ class Receiver:
             correlation_id=f"{self._correlation_prefix}{next(self._correlation_count):x}",
             address=delivery.address,
             trace_parent=_trace_parent(delivery.headers),
+            hold="API version" if source.endpoint.provider.profile.holds(facts.api_version) else None,
         )
 
     def _check_encoding(self, source: Source, headers: Headers) -> None:

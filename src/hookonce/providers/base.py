@@ -20,7 +20,11 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How a provider delivers: what an answer must look like, and how long it may send the same event again."""
+    """How a provider delivers: what an answer must look like, and how long it may send the same event again.
+
+    `tested_version` is the API version that the handlers were tested with. Events of another one are counted and
+    logged; with `hold_other_versions` they wait for a person instead of running.
+    """
 
     retries: bool = True
     horizon_days: float = 30.0
@@ -28,6 +32,23 @@ class Profile:
     plain_ok: bool = False
     id_signed: bool = False
     content_encodings: tuple[str, ...] = ()
+    tested_version: str | None = None
+    hold_other_versions: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hold_other_versions and self.tested_version is None:
+            raise ConfigurationError(
+                "hold_other_versions is set, and tested_version is not: every version would be another one",
+                code="HO101",
+                do='say tested_version="2025-09-30.clover", as your handlers were tested, then: hookonce check',
+            )
+
+    def tested(self, api_version: str | None) -> bool:
+        """Whether handlers know this API version. Where nobody said which one they know, they know all."""
+        return self.tested_version in (None, api_version)
+
+    def holds(self, api_version: str | None) -> bool:
+        return self.hold_other_versions and not self.tested(api_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

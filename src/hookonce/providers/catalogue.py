@@ -22,7 +22,15 @@ class Stripe(Endpoint):
 
     __slots__ = ()
 
-    def __init__(self, secret: Secrets, *, name: str = "stripe", tolerance: float = TOLERANCE_SECONDS) -> None:
+    def __init__(
+        self,
+        secret: Secrets,
+        *,
+        name: str = "stripe",
+        tolerance: float = TOLERANCE_SECONDS,
+        tested_version: str | None = None,
+        hold_other_versions: bool = False,
+    ) -> None:
         provider = Provider(
             name="stripe",
             scheme=StripeScheme(tolerance=tolerance),
@@ -35,7 +43,14 @@ class Stripe(Endpoint):
                 event_time="body:created",
                 api_version="body:api_version",
             ),
-            profile=Profile(retries=True, horizon_days=30.0, timeout_seconds=10.0, id_signed=True),
+            profile=Profile(
+                retries=True,
+                horizon_days=30.0,
+                timeout_seconds=10.0,
+                id_signed=True,
+                tested_version=tested_version,
+                hold_other_versions=hold_other_versions,
+            ),
         )
         super().__init__(name, provider, read_secrets(secret, name=name, check=_no_api_key))
 
@@ -123,6 +138,8 @@ class Hmac(Endpoint):
         timeout_seconds: float = 10.0,
         plain_ok: bool = False,
         content_encodings: tuple[str, ...] = (),
+        tested_version: str | None = None,
+        hold_other_versions: bool = False,
     ) -> None:
         if not event_id:
             raise ConfigurationError(
@@ -157,6 +174,8 @@ class Hmac(Endpoint):
             plain_ok=plain_ok,
             id_signed=_signs(scheme, event_id),
             content_encodings=content_encodings,
+            tested_version=tested_version,
+            hold_other_versions=hold_other_versions,
         )
         provider = Provider(name="hmac", scheme=scheme, locators=locators, profile=profile)
         super().__init__(name, provider, read_secrets(secret, name=name))

@@ -37,9 +37,11 @@ SELECT id, key FROM fresh;
 -- name: receipt_known
 -- columns: key bytea, guard bytea
 -- A statement of its own, after the insert: its snapshot sees what the insert had to wait for.
-SELECT r.id, r.key, r.guard, r.body_digest FROM hookonce_receipt AS r WHERE r.key = ANY (:key::bytea[])
+SELECT r.id, r.key, r.guard, r.body_digest, extract(epoch FROM r.received_at)::float8
+FROM hookonce_receipt AS r WHERE r.key = ANY (:key::bytea[])
 UNION
-SELECT r.id, r.key, r.guard, r.body_digest FROM hookonce_receipt AS r WHERE r.guard = ANY (:guard::bytea[]);
+SELECT r.id, r.key, r.guard, r.body_digest, extract(epoch FROM r.received_at)::float8
+FROM hookonce_receipt AS r WHERE r.guard = ANY (:guard::bytea[]);
 
 -- name: delivery_insert
 -- columns: receipt_id int8, verdict text, delivery_id text, body_digest bytea, raw bytea, address text, correlation_id text

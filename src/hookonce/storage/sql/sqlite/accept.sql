@@ -19,9 +19,9 @@ INSERT INTO hookonce_body (receipt_id, raw, headers) VALUES (:receipt_id, :raw, 
 
 -- name: receipt_known
 -- columns: key bytea, guard bytea
-SELECT r.id, r.key, r.guard, r.body_digest FROM hookonce_receipt AS r WHERE r.key = :key
+SELECT r.id, r.key, r.guard, r.body_digest, r.received_at FROM hookonce_receipt AS r WHERE r.key = :key
 UNION
-SELECT r.id, r.key, r.guard, r.body_digest FROM hookonce_receipt AS r WHERE r.guard = :guard;
+SELECT r.id, r.key, r.guard, r.body_digest, r.received_at FROM hookonce_receipt AS r WHERE r.guard = :guard;
 
 -- name: delivery_insert
 -- columns: receipt_id int8, verdict text, delivery_id text, body_digest bytea, raw bytea, address text, correlation_id text
