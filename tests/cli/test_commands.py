@@ -1,11 +1,15 @@
 """Every command as a process: what it prints where, in which shape, and with which exit code."""
 
+import http.server
 import json
+import os
+import pty
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 
 import psycopg
 import pytest
@@ -554,3 +558,152 @@ def test_a_replay_that_comes_too_late_is_refused(shell):
     with pytest.raises(StopIteration) as end:
         operation.send([])
     assert "changed" in end.value.value.refusal
+
+
+# -- what people and pipes do -----------------------------------------------------------------------------------------
+
+
+def launched(shell, *arguments, **files):
+    """The command with files of the test's own for its streams."""
+    return subprocess.run(
+        [sys.executable, "-m", "hookonce", *arguments],
+        cwd=shell.folder,
+        env=shell.environ(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+        **files,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["migrate", "--sql"], ["config", "show"]])
+def test_a_reader_that_leaves_is_no_failure(shell, arguments):
+    """`hookonce list | head`: nobody reads on, and the exit code does not say that failures were found."""
+    with shell.running("run") as server:
+        server.send("shop", "order.paid")
+    read, write = os.pipe()
+    os.close(read)
+    done = (
+        launched(shell, "--database", "sqlite:///other.db", *arguments, stdout=write) if "--sql" in arguments else None
+    )
+    done = done or launched(shell, *arguments, stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_output_that_does_not_fit_is_said(shell):
+    """Data that could not be written is a failure in one line, not a bug of ours."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = launched(shell, "config", "show", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "the output cannot be written: there is no space left\n")
+
+
+def test_streams_may_be_missing(shell):
+    """Started by something that closes the standard streams, it works as well as it can."""
+    shell("migrate")
+    command = f"exec {sys.executable} -m hookonce"
+    for line, code in (("stats >&-", 0), ("check >&-", 0), ("replay --state processed <&-", 0), ("list 2>&-", 0)):
+        done = subprocess.run(
+            ["sh", "-c", f"{command} {line}"], cwd=shell.folder, env=shell.environ(), capture_output=True, check=False
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "9" * 23],
+        ["list", "--before", "9" * 23],
+        ["replay", "9" * 23, "--yes"],
+        ["discard", "0", "--reason", "no", "--yes"],
+        ["send", "shop", "x", "--url", "http://127.0.0.1:99999/"],
+        ["send", "shop", "x", "--url", "http://[::1"],
+        ["send", "shop", "x", "--id", "a\nb"],
+        ["send", "shop", "x", "--id", "\N{PARTY POPPER}"],
+        ["send", "shop", "\udcff"],
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(shell, arguments):
+    """Numbers no database holds, addresses no socket has, ids no header carries: code 2, and never a traceback."""
+    shell("migrate")
+    assert shell(*arguments, code=2).stderr.startswith("Usage: hookonce ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:hunter2@[::1/x",
+        "postgresql://ann:hun/ter2@hunter2@127.0.0.1:1/x",
+        "postgresql://ann@127.0.0.1:1/x?password=hunter2&connect_timeout=1",
+        "host=127.0.0.1 port=1 password=hunter2",
+    ],
+)
+def test_no_database_url_shows_its_password(shell, url):
+    """Readable or not, wherever the password stands in it: it is in no output, and there is no traceback."""
+    for command, codes in (("config show", {0, 78}), ("list", {69, 78}), ("check", {1}), ("check --json", {1})):
+        done = shell("--database", url, *command.split(), code=None)
+        assert done.returncode in codes, (command, done.stderr)
+        assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_database_that_is_away_says_what_to_do(shell):
+    """Whatever the command: exit 69, what was seen, and what to do about it."""
+    for command in ("list", "stats", "migrate", "run"):
+        done = shell("--database", "postgresql://127.0.0.1:1/x", command, code=69)
+        assert "HO107" in done.stderr
+        assert "do         start the database, or correct its address" in done.stderr
+
+
+def test_looking_at_migrations_makes_no_file(shell):
+    """--sql and --dry-run run nothing, and leave nothing behind where there was no database."""
+    before = sorted(shell.folder.iterdir())
+    assert "CREATE TABLE hookonce_receipt" in shell("migrate", "--sql").stdout
+    assert shell.json("migrate", "--dry-run")["pending"] == ["001_initial"]
+    assert sorted(path for path in shell.folder.iterdir() if path.name != "__pycache__") == before
+
+
+def test_no_is_an_answer(shell):
+    """Asked on a terminal and told no: nothing changes, and nobody speaks of an interruption."""
+    with shell.running("run") as server:
+        server.send("shop", "order.paid")
+        server.settled(1)
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    done = launched(shell, "replay", "1", stdin=theirs, stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    os.close(ours)
+    assert (done.returncode, "nothing was changed" in done.stderr) == (1, True)
+    assert shell.json("show", "1")["audit"] == []
+
+
+def test_an_address_is_posted_to_whole(shell):
+    """--url with a query: the query is part of what is asked for."""
+    asked = []
+
+    class Door(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append(self.path)
+            self.send_response(202)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    door = http.server.HTTPServer(("127.0.0.1", 0), Door)
+    threading.Thread(target=door.serve_forever, daemon=True).start()
+    try:
+        sent = shell.json("send", "shop", "order.paid", "--url", f"http://127.0.0.1:{door.server_port}/hooks?tenant=7")
+    finally:
+        door.shutdown()
+        door.server_close()
+    assert (sent["accepted"], asked) == (1, ["/hooks?tenant=7"])
+
+
+def test_one_long_id_does_not_push_the_table_away(shell):
+    """A table cuts what is too long for it; --json has all of it."""
+    with shell.running("run") as server:
+        server.send("shop", "order.paid", "--id", "x" * 400)
+        [receipt] = server.settled(1)
+    assert receipt["event_id"] == "x" * 400
+    assert max(map(len, shell("list").stdout.splitlines())) < 200

@@ -31,7 +31,7 @@ class Findings:
     sources: list[dict[str, Any]] = field(default_factory=list)
 
 
-@click.command()
+@click.command(short_help="Find everything that would keep it from working.")
 @global_options
 @click.pass_obj
 def check(options: Options) -> int:
@@ -43,7 +43,7 @@ def check(options: Options) -> int:
         file = str(config.file) if config.file else None
     except HookonceError as error:
         findings = Findings(problems=problems_of(error))
-        file = options.config
+        file = options.config or "not read"
     if output.json:
         output.record(
             {

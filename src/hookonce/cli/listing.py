@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from hookonce.cli.context import open_database, read_config
-from hookonce.cli.options import Options, global_options
+from hookonce.cli.options import RECEIPT_ID, Options, global_options
 from hookonce.cli.output import Output, plural, span
 from hookonce.flow.lookup import LIMIT, Filter, counted, listed
 from hookonce.model import State
@@ -23,7 +23,7 @@ STATES = click.Choice([state.value for state in State])
 @click.option("--state", type=STATES, help="Only in this state.")
 @click.option("--type", "kind", help='Only of this type; * stands for anything: "invoice.*".')
 @click.option("--limit", type=click.IntRange(1, 10_000), default=LIMIT, show_default=True, help="At most so many.")
-@click.option("--before", type=int, metavar="ID", help="Only receipts before this one: the next page.")
+@click.option("--before", type=RECEIPT_ID, metavar="ID", help="Only receipts before this one: the next page.")
 @global_options
 @click.pass_obj
 def list_receipts(
@@ -69,7 +69,7 @@ def list_receipts(
         output.say(f"the newest {limit} are shown; older ones: --before {lines[-1].id}")
 
 
-@click.command()
+@click.command(short_help="Count receipts by source and state.")
 @global_options
 @click.pass_obj
 def stats(options: Options) -> None:

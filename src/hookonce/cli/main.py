@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 import hookonce
 from hookonce.cli import check, listing, migrate, operate, send, settings, show
 from hookonce.cli import run as running
-from hookonce.cli.errors import BUG, DONE, INTERRUPTED, error_record, error_text, exit_code
+from hookonce.cli.errors import BUG, DONE, FAILURES, INTERRUPTED, error_record, error_text, exit_code
 from hookonce.cli.options import Options, global_options
 from hookonce.cli.output import Output
-from hookonce.errors import ConfigurationError, HookonceError
+from hookonce.errors import ConfigurationError, HookonceError, Unavailable
 from hookonce.failpoints import arm_from_environment
 
 EXIT_CODES = """\b
@@ -22,7 +24,23 @@ Exit codes: 0 done, 1 failures found, 2 usage, 69 database unreachable, 70 a bug
 75 try again, 77 refused, 78 configuration or schema, 130 interrupted."""
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _ReaderGone(Exception):
+    """Whoever read our output has seen enough."""
+
+
+class _Commands(click.Group):
+    """Click ends with 1 when nobody reads the output any more; here 1 says that failures were found."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
+
+
+@click.group(
+    cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(hookonce.__version__, message="hookonce %(version)s")
 @global_options
 def cli() -> None:
@@ -65,7 +83,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         _arm()
         result = cli.main(list(arguments), prog_name="hookonce", standalone_mode=False, obj=options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a process may be started without one
+            sys.stdout.flush()
     except click.ClickException as error:
         if options.json:
             _report(options, HookonceError(error.format_message(), code="usage", do="hookonce --help"))
@@ -76,19 +95,29 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except HookonceError as error:
+        if isinstance(error, Unavailable):
+            error.do = error.do or "start the database, or correct its address; then: hookonce check"
         _report(options, error)
         return exit_code(error)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (_ReaderGone, BrokenPipeError):
+        _write_no_more()
         return DONE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _write_no_more()
+            click.echo("the output cannot be written: there is no space left", err=True)
+            return FAILURES
         if options.json:
             _report(options, HookonceError("a bug in hookonce", do="report it with the traceback on stderr"))
         sys.excepthook(*sys.exc_info())
         click.echo("this is a bug in hookonce: please report it with the lines above", err=True)
         return BUG
     return result if isinstance(result, int) else DONE
+
+
+def _write_no_more() -> None:
+    """What is still buffered has nowhere to go; the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _arm() -> None:

@@ -13,7 +13,7 @@ import click
 from hookonce.cli.context import open_database, read_config
 from hookonce.cli.errors import DONE, FAILURES, REFUSED
 from hookonce.cli.listing import STATES
-from hookonce.cli.options import Options, global_options
+from hookonce.cli.options import RECEIPT_ID, Options, global_options
 from hookonce.cli.output import Output, plural
 from hookonce.flow.lookup import Filter, listed
 from hookonce.flow.operate import Act, Standing, act, standing
@@ -34,7 +34,7 @@ def choosing(command: F) -> F:
         click.option("--type", "kind", help='Those of this type; * stands for anything: "invoice.*".'),
         click.option("--state", type=STATES, help="Those in this state."),
         click.option("--source", help="Those of this source."),
-        click.argument("ids", metavar="[ID]...", nargs=-1, type=int),
+        click.argument("ids", metavar="[ID]...", nargs=-1, type=RECEIPT_ID),
     ):
         command = decorate(command)
     return global_options(command)

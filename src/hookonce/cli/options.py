@@ -10,6 +10,9 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+RECEIPT_ID = click.IntRange(1, (1 << 63) - 1)
+"""What a database can hold: a number beyond it is a typing error, not a receipt."""
+
 
 @dataclass(slots=True)
 class Options:

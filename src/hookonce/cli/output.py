@@ -11,8 +11,12 @@ from typing import Any
 
 import click
 
+from hookonce.cli.errors import FAILURES
 from hookonce.cli.options import Options
 from hookonce.telemetry import safe
+
+CELL_CHARS_MAX = 64
+"""Longer texts are cut in tables: one id of 500 characters would push every other column out of sight."""
 
 COLORS = {"processed": "green", "failed": "red", "retrying": "yellow", "waiting": "yellow", "discarded": "bright_black"}
 
@@ -53,11 +57,13 @@ class Output:
         """Ask before many rows change. Without a terminal nobody can answer, so it stops."""
         if yes:
             return
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise click.UsageError(
                 f"{question} There is no terminal to ask on: add --yes, or look first with --dry-run."
             )
-        click.confirm(question, abort=True, err=True)
+        if not click.confirm(question, err=True):
+            self.say("nothing was changed")
+            raise click.exceptions.Exit(FAILURES)
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -71,7 +77,8 @@ def _cell(value: object) -> str:
         case datetime():
             return moment(value)
         case _:
-            return safe(value)
+            text = safe(value)
+            return text if len(text) <= CELL_CHARS_MAX else f"{text[: CELL_CHARS_MAX - 3]}..."
 
 
 def _jsonable(value: object) -> object:

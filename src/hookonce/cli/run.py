@@ -14,7 +14,7 @@ from hookonce.cli.context import open_inbox, read_config
 from hookonce.cli.options import Options, global_options
 from hookonce.cli.output import Output
 from hookonce.config import Address, Config
-from hookonce.errors import ConfigurationError, Unavailable
+from hookonce.errors import ConfigurationError
 from hookonce.inbox import Inbox
 from hookonce.registry import Source
 from hookonce.storage import migrate as steps
@@ -108,13 +108,9 @@ async def _prepare(inbox: Inbox, *, migrate: bool) -> str:
     """The schema, and what the application wants done before the first event."""
 
     async def ready(backend: Backend) -> str:
-        try:
-            if migrate and backend.dialect == "sqlite":
-                await steps.migrate(backend)
-            await steps.require_current(backend)
-        except Unavailable as error:
-            error.do = error.do or "start the database, or correct its address; then: hookonce check"
-            raise
+        if migrate and backend.dialect == "sqlite":
+            await steps.migrate(backend)
+        await steps.require_current(backend)
         return backend.where
 
     where = await inbox.with_backend(ready)

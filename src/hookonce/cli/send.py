@@ -20,6 +20,8 @@ from hookonce.errors import ConfigurationError, NotFound, Refused
 from hookonce.providers.base import Endpoint
 from hookonce.registry import is_named_only
 
+ADD_A_SOURCE = 'add to hookonce.toml: [sources.{}] with provider = "stripe" and secrets = ["env:NAME"]'
+
 HINTS = {
     401: "the receiver has another secret, or another clock: does it use the same configuration?",
     404: "the receiver does not know this source: does it use the same configuration?",
@@ -29,7 +31,7 @@ HINTS = {
 }
 
 
-@click.command()
+@click.command(short_help="Sign sample events as their provider would, and post them.")
 @click.argument("source")
 @click.argument("kind", metavar="TYPE")
 @click.option(
@@ -68,6 +70,9 @@ def send(
     output = Output(options)
     if body is not None and events > 1:
         raise click.UsageError("--body is one event: it does not go with --events.")
+    for name, text in (("TYPE", kind), ("--id", event_id or "")):
+        if not text.isprintable():
+            raise click.UsageError(f"{name} holds characters that are not printable: {text!r}.")
     config = read_config(options)
     endpoint = find_endpoint(config, source)
     target = _target(config, source, url, to)
@@ -77,24 +82,27 @@ def send(
         )
     created = None if seed is not None else int(time.time())
     said = seed if seed is not None else str(time.time_ns())
-    found = postings(
-        endpoint,
-        kind,
-        events=events,
-        event_id=event_id,
-        seed=said,
-        created=created,
-        body=body.read_bytes() if body else None,
-    )
-    answers = fire(
-        endpoint,
-        found,
-        target,
-        copies=copies,
-        concurrent=concurrent,
-        delay_seconds=_delay(delay),
-        shuffle=Random(said) if shuffle else None,  # noqa: S311
-    )
+    try:
+        found = postings(
+            endpoint,
+            kind,
+            events=events,
+            event_id=event_id,
+            seed=said,
+            created=created,
+            body=body.read_bytes() if body else None,
+        )
+        answers = fire(
+            endpoint,
+            found,
+            target,
+            copies=copies,
+            concurrent=concurrent,
+            delay_seconds=_delay(delay),
+            shuffle=Random(said) if shuffle else None,  # noqa: S311
+        )
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"{source} sends this in a header, which cannot hold {error.object!r}.") from error
     result = tally(answers, len(found))
     _tell(output, result, target)
     return FAILURES if result.refused or result.failed else DONE
@@ -110,14 +118,18 @@ def find_endpoint(config: Config, source: str) -> Endpoint:
         raise ConfigurationError(built.problems, do="correct all of it, then: hookonce check")
     names = [] if built.inbox is None else list(built.inbox.registry.sources)
     raise NotFound(
-        f"there is no source {source!r}", do=f"use one of {', '.join(names)}" if names else "add [sources.NAME]"
+        f"there is no source {source!r}", do=f"use one of {', '.join(names)}" if names else ADD_A_SOURCE.format(source)
     )
 
 
 def _target(config: Config, source: str, url: str | None, to: str | None) -> SplitResult:
     if url is not None:
-        target = urlsplit(url)
-        if target.scheme not in ("http", "https") or not target.hostname:
+        try:
+            target = urlsplit(url)
+            usable = target.scheme in ("http", "https") and bool(target.hostname) and target.port != 0
+        except ValueError:  # a port out of range, half an IPv6 address
+            usable = False
+        if not usable:
             raise click.UsageError(f"--url {url} is no address such as http://127.0.0.1:8080/webhooks/{source}.")
         return target
     address: Address = config["server.listen"]

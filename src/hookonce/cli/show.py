@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from hookonce.cli.context import open_database, read_config
-from hookonce.cli.options import Options, global_options
+from hookonce.cli.options import RECEIPT_ID, Options, global_options
 from hookonce.cli.output import Output, moment, plural, span
 from hookonce.errors import NotFound
 from hookonce.flow.lookup import ROWS_MAX, Receipt, shown
@@ -20,8 +19,8 @@ from hookonce.telemetry import safe
 COPIES_SHOWN = 10
 
 
-@click.command()
-@click.argument("receipt_id", metavar="ID", type=int)
+@click.command(short_help="Tell all about one receipt.")
+@click.argument("receipt_id", metavar="ID", type=RECEIPT_ID)
 @click.option("--raw", is_flag=True, help="Write the exact bytes of the body to stdout, and nothing else.")
 @global_options
 @click.pass_obj
@@ -33,8 +32,7 @@ def show(options: Options, *, receipt_id: int, raw: bool) -> None:
     if raw:
         if receipt.raw is None:
             raise NotFound(f"the body of receipt {receipt_id} was purged")
-        sys.stdout.buffer.write(receipt.raw)
-        sys.stdout.buffer.flush()
+        click.echo(receipt.raw, nl=False)
     elif output.json:
         output.record(_record(receipt))
     else:

@@ -140,7 +140,8 @@ def _post(endpoint: Endpoint, posting: Posting, url: SplitResult) -> Answer:
     connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
     began = time.monotonic()
     try:
-        connection.request("POST", url.path or "/", posting.sample.body, {**headers, "connection": "close"})
+        target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
+        connection.request("POST", target, posting.sample.body, {**headers, "connection": "close"})
         response = connection.getresponse()
         response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from hookonce.errors import ConfigurationError
 from hookonce.storage.backend import Backend
@@ -60,8 +61,10 @@ def _from_url(url: str) -> Callable[[], Backend]:
         case "postgresql" | "postgres":
             return _postgres("postgresql://" + rest)
         case _:
+            # Without "://" all of it would be the scheme, and it may hold a password.
+            seen = f"starts with {scheme!r}" if "://" in url else 'has no "://"'
             raise ConfigurationError(
-                f"the database URL starts with {scheme!r}", do="sqlite:///file.db or postgresql://user@host/database"
+                f"the database URL {seen}", do="sqlite:///file.db or postgresql://user@host/database"
             )
 
 
@@ -78,11 +81,19 @@ def _sqlite(path: Path, query: dict[str, list[str]]) -> Callable[[], Backend]:
 
 def _postgres(conninfo: str) -> Callable[[], Backend]:
     try:
+        import psycopg
+
         from hookonce.storage.postgres import PostgresBackend
     except ImportError:
         raise ConfigurationError(
             "PostgreSQL needs the psycopg package", do="pip install 'hookonce[postgres]'"
         ) from None
+    try:
+        PostgresBackend(conninfo)
+    except psycopg.ProgrammingError:
+        raise ConfigurationError(
+            "the database URL cannot be read", do="percent-encode the special characters in it: / is %2F, @ is %40"
+        ) from None  # the driver's own text repeats the URL, password included
     return lambda: PostgresBackend(conninfo)
 
 
@@ -120,6 +131,6 @@ def _is_sqlalchemy(database: Any) -> bool:
 
 
 def shown(url: str) -> str:
-    """A database URL without its password."""
-    parts = urlsplit(url)
-    return url if parts.password is None else url.replace(f":{parts.password}@", ":***@")
+    """A database URL without its password, wherever in it that may stand, and whether or not it can be read."""
+    hidden = re.sub(r"(://[^:/?@]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?i)((?:^|[?&\s])(?:ssl)?password\s*=\s*)[^&\s]*", r"\1***", hidden)
