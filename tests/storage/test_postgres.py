@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,12 +19,13 @@ from hookonce.flow.claim import claim_due
 from hookonce.flow.handle import Limits, Turn, run_async
 from hookonce.flow.settle import settle
 from hookonce.model import Outcome, State, Verdict
+from hookonce.storage.migrate import migrate, require_current
 from hookonce.storage.operation import Operation, Rows, Statement, Value
 from hookonce.storage.postgres import PostgresBackend
 from hookonce.storage.statements import load
 from tests.servers.postgres import PostgresServer
 from tests.storage.conftest import make_world
-from tests.storage.world import RUNNERS, Move, Runner, World, arrival, maybe, runs, writes
+from tests.storage.world import RUNNERS, WAIT_SECONDS, Move, Runner, World, arrival, maybe, runs, writes
 
 PROCESSED = 20_000
 ON_POSTGRES = [runner for runner in RUNNERS if runner.dialect == "postgres"]
@@ -264,3 +266,100 @@ async def test_another_server_takes_over(postgres: PostgresServer, server: World
     await run_async([Turn(claim, None)], lane, Limits(seconds=10))
     await lane.close()
     assert server.states() == ["processed"]
+
+
+async def test_a_statement_that_is_cancelled_is_an_outage(own_postgres: str) -> None:
+    """A role's statement_timeout, or an administrator: our own step is tried again, no handler is blamed."""
+    setting(own_postgres, "statement_timeout", "100ms")
+    backend = PostgresBackend(own_postgres)
+    with psycopg.connect(own_postgres) as holder:
+        holder.execute("LOCK TABLE hookonce_receipt IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(Unavailable, match="statement timeout"):
+            await backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True)
+    assert await backend.run(claim_due(limit=1, lease_seconds=10, now=None), single=True) == []
+    await backend.close()
+
+
+async def test_a_step_that_stands_still_lets_go_of_its_rows(server: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is stopped between two statements of ours keeps a row for IDLE_SECONDS, not for ever (F24)."""
+    monkeypatch.setattr("hookonce.storage.postgres.IDLE_SECONDS", 0.1)
+    await server.accept(arrival(1))
+
+    def stands_still() -> Operation[None]:
+        yield Statement("receipt_replay", {"id": 1, "from_state": "received", "now": None})
+        yield Statement("receipt_discard", {"id": 1, "from_state": "received"})  # takes the row
+        while server.sql("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'") != [(0,)]:
+            threading.Event().wait(0.01)
+        yield Statement("migration_last")
+
+    with pytest.raises(Unavailable):
+        await server.backend.run(stands_still(), within=WAIT_SECONDS)
+    assert server.states() == ["received"]
+    assert len(await server.claim()) == 1
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_the_server_itself_looks_after_lanes(own_postgres: str, colour: str) -> None:
+    """A worker that lost the network in its transaction: the server finds out in seconds, whatever was on its way (F24)."""
+    backend = PostgresBackend(own_postgres)
+    lane: Any = backend.lane() if colour == "sync" else await backend.async_lane()
+    await maybe(lane.begin())
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+    text = f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}"
+    row = await maybe((await maybe(lane.given("conn").execute(text))).fetchone())
+    assert row == ("5", "2", "3", "8000")
+    await maybe(lane.rollback())
+    await maybe(lane.close())
+    await backend.close()
+
+
+async def test_an_interrupted_step_leaves_no_open_transaction(server: World) -> None:
+    """Cancelled at any of its statements, a step takes its connection with it: the next one gets a clean one (F07)."""
+    await server.accept(arrival(1))
+
+    def two_steps() -> Operation[None]:
+        yield Statement("receipt_discard", {"id": 1, "from_state": "received"})
+        yield Statement("receipt_attempts", {"id": 1, "limit": 1})
+
+    for turns in range(8):
+        task = asyncio.ensure_future(server.backend.run(two_steps()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            break
+        assert server.states() == ["received"]
+    for _ in range(4):
+        session = await server.backend._take()  # type: ignore[attr-defined]
+        assert session.usable
+        assert await session.query("SELECT pg_current_xact_id_if_assigned() IS NULL") == [("t",)]
+        await server.backend._give_back(session)  # type: ignore[attr-defined]
+
+
+async def test_of_several_hosts_the_one_that_writes_is_taken(own_postgres: str) -> None:
+    """An address with several hosts, as clusters have it: the first does not answer, the second takes the event (F44)."""
+    info = psycopg.conninfo.conninfo_to_dict(own_postgres)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        hosts = {"host": f"127.0.0.1,{info['host']}", "port": f"{nobody.getsockname()[1]},{info['port']}"}
+        several = psycopg.conninfo.make_conninfo(own_postgres, **hosts, target_session_attrs="read-write")
+        backend = PostgresBackend(several)
+        stored = await Acceptor(backend, SystemClock()).submit(arrival(1))
+        lane = backend.lane()
+        lane.begin()
+        lane.rollback()
+        lane.close()
+        await backend.close()
+    assert stored.verdict is Verdict.ACCEPTED
+
+
+async def test_starting_writes_nothing(own_postgres: str) -> None:
+    """On a current schema a start only looks: no DDL that would queue behind a long reader and stop everybody (F46)."""
+    setting(own_postgres, "default_transaction_read_only", "on")
+    backend = PostgresBackend(own_postgres)
+    with psycopg.connect(own_postgres) as reader:
+        reader.execute("SELECT count(*) FROM hookonce_receipt")  # and stays in its transaction
+        assert await migrate(backend) == []
+        await require_current(backend)
+    await backend.close()

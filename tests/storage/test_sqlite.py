@@ -21,6 +21,9 @@ from hookonce.model import Verdict
 from hookonce.storage.connect import backend_factory
 from hookonce.storage.migrate import migrate
 from hookonce.storage.sqlite import (
+    BEGIN,
+    COMMIT,
+    WAL_BYTES_CHECKPOINT,
     SqliteBackend,
     SqliteFile,
     WriterTurn,
@@ -30,7 +33,7 @@ from hookonce.storage.sqlite import (
     refuse_network_file_system,
 )
 from hookonce.storage.statements import load
-from tests.storage.world import WAIT_SECONDS, arrival
+from tests.storage.world import WAIT_SECONDS, arrival, in_thread
 
 LIBRARIES = ("sqlite3", "pysqlite3")
 
@@ -201,6 +204,101 @@ def test_the_claim_reads_the_due_index(fresh_sqlite: Path) -> None:
             ), plan
             assert not any(line.startswith("SCAN hookonce_receipt") and "INDEX" not in line for line in plan), plan
     conn.close()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_long_reader_makes_no_writer_wait(fresh_sqlite: Path, library: str) -> None:
+    """Somebody reads for ever while the log grows beyond its bound: nobody waits for him, and afterwards it is emptied."""
+    module = choose_module(library)
+    file = SqliteFile(fresh_sqlite, module=module)
+    file.guarded = True  # where checkpoints are ours
+    reader = module.connect(fresh_sqlite, isolation_level=None, check_same_thread=False)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM hookonce_receipt").fetchall()
+
+    def write() -> int:
+        conn = file.open()
+        conn.execute(f"PRAGMA busy_timeout = {1000 * 10 * int(WAIT_SECONDS)}")  # one wait for the reader is too long
+        for _ in range(6):
+            with file.turn():
+                conn.execute(BEGIN)
+                conn.execute("INSERT INTO hookonce_body VALUES (abs(random()), zeroblob(1000000), x'')")
+                conn.execute(COMMIT)
+                file.checkpoint_if_large(conn)
+        before = log.stat().st_size
+        reader.execute("COMMIT")
+        with file.turn():
+            file.checkpoint_if_large(conn)
+        assert conn.execute("PRAGMA busy_timeout").fetchone() == (1000 * 10 * int(WAIT_SECONDS),)
+        conn.close()
+        return before
+
+    log = Path(f"{fresh_sqlite}-wal")
+    keeper = module.connect(fresh_sqlite)  # the log stays when the writer leaves
+    keeper.execute("SELECT count(*) FROM hookonce_receipt").fetchall()
+    assert await in_thread(write) > WAL_BYTES_CHECKPOINT
+    assert log.stat().st_size == 0
+    keeper.close()
+    reader.close()
+
+
+def test_a_log_that_is_never_emptied_is_told(
+    fresh_sqlite: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is large, once, and again when it was small in between (F53)."""
+    monkeypatch.setattr("hookonce.storage.sqlite.WAL_BYTES_WARNED", 4096)
+    file = SqliteFile(fresh_sqlite, module=choose_module("sqlite3"))
+    file.guarded = False
+    conn = file.open()
+
+    def write() -> None:
+        conn.execute("INSERT INTO hookonce_body VALUES (abs(random()), zeroblob(10000), x'')")
+        file.checkpoint_if_large(conn)
+
+    write()
+    write()
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [f"{fresh_sqlite.name}-wal has 0 MB"]
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    file.checkpoint_if_large(conn)
+    write()
+    assert len(caplog.records) == 2
+    conn.close()
+
+
+def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    """It holds what senders say about people: whatever the umask, neither the group nor others can read it."""
+    old = os.umask(0)
+    try:
+        file = SqliteFile(tmp_path / "x.db", module=choose_module("sqlite3"))
+        conn = file.open()
+        conn.execute("CREATE TABLE t (a)")
+        modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir() if path.suffix != ".ballast"}
+        conn.close()
+    finally:
+        os.umask(old)
+    assert modes == {"x.db": 0, "x.db-wal": 0, "x.db-shm": 0, "x.db.lock": 0}
+
+
+async def test_damage_is_found_by_asking(fresh_sqlite: Path) -> None:
+    """After a disk has failed `hookonce check` asks SQLite about the whole file, not only about what it happens to read."""
+    module = choose_module("sqlite3")
+    conn = module.connect(fresh_sqlite, isolation_level=None)
+    conn.execute(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 200)"
+        " INSERT INTO hookonce_body SELECT n, zeroblob(3000), x'' FROM n"
+    )
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    conn.close()
+    backend = SqliteBackend(SqliteFile(fresh_sqlite, module=module))
+    assert (await backend.facts())["integrity"] == "ok"
+    await backend.close()
+    size = fresh_sqlite.stat().st_size
+    with fresh_sqlite.open("r+b") as raw:  # nobody has it open: no lock is lost
+        raw.seek(size - 4096 * 20)
+        raw.write(b"\xff" * 4096)
+    backend = SqliteBackend(SqliteFile(fresh_sqlite, module=module))
+    assert (await backend.facts())["integrity"] != "ok"
+    await backend.close()
 
 
 # -- disks ------------------------------------------------------------------------------------------------------

@@ -94,6 +94,9 @@ def _look_at_database(findings: Findings, config: Config, inbox: Inbox) -> None:
     async def ask(backend: Backend) -> None:
         findings.database = dict(await backend.facts())
         findings.warnings += _doubts(findings.database)
+        if findings.database.get("integrity", "ok") != "ok":
+            damage = f"the database is damaged: {findings.database['integrity']}"
+            findings.problems.append(f"HO107 {damage}; do: stop; restore the last backup")
         todo = await steps.pending(backend)
         findings.schema = "current" if not todo else f"{plural(len(todo), 'migration')} to apply"
         if todo:

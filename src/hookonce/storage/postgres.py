@@ -61,6 +61,16 @@ KEEPALIVE: Mapping[str, Any] = {
 }
 
 
+# The same, told to the server: it is the one that has to let go of the rows. Sockets of a pooler are the pooler's.
+SERVER_KEEPALIVE = (
+    "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
+    " SET tcp_user_timeout = 8000"
+)
+
+IDLE_SECONDS = 10.0
+"""Between two statements of one step of ours: longer than any process takes that is still there."""
+
+
 class _ArrayDumper(Dumper):
     format = pq.Format.BINARY
 
@@ -95,6 +105,8 @@ def translate(error: BaseException, *, ours: bool = True) -> BaseException:
     text = str(error).strip().split("\n")[0]
     if state in ("40001", "40P01", "55P03"):
         return Conflict(text)
+    if ours and state in ("57014", "25P03"):
+        return Unavailable(text)  # a limit of the role, an administrator, or this process stood still for a while
     if state == "57014":
         return HandlerTimeout("a statement ran longer than the handler's time limit")
     if state == "25P03":
@@ -170,7 +182,8 @@ class PostgresBackend:
     async def _drive(self, operation: Operation[T], session: PgSession, *, single: bool) -> T:
         single = single and not self._pooled  # behind a pooler no setting of ours lasts longer than a transaction
         if not single:
-            await session.command("BEGIN ISOLATION LEVEL READ COMMITTED")
+            idle = f"SET LOCAL idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}"
+            await session.command(f"BEGIN ISOLATION LEVEL READ COMMITTED; {idle}")
         try:
             step = next(operation)
             while True:
@@ -427,6 +440,7 @@ class PostgresLane(_LaneState):
             row = psycopg.Cursor(conn).execute("SELECT pg_backend_pid()").fetchone()
             if row is not None and row[0] == conn.info.backend_pid:
                 conn.prepare_threshold = 0
+                psycopg.Cursor(conn).execute(SERVER_KEEPALIVE, prepare=False)
             cursor: psycopg.Cursor[TupleRow] = psycopg.Cursor(conn, row_factory=tuple_row)
             self._adopt(conn, cursor, psycopg.Cursor(conn))
         self.warnings.clear()
@@ -474,6 +488,7 @@ class AsyncPostgresLane(_LaneState):
             row = await cursor.fetchone()
             if row is not None and row[0] == conn.info.backend_pid:
                 conn.prepare_threshold = 0
+                await psycopg.AsyncCursor(conn).execute(SERVER_KEEPALIVE, prepare=False)
             self._adopt(conn, cursor, psycopg.AsyncCursor(conn))
         self.warnings.clear()
         await self._plain.execute(b"BEGIN", prepare=False)

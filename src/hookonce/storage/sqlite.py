@@ -41,6 +41,7 @@ log = logging.getLogger("hookonce.storage")
 
 BUSY_SECONDS = 5.0
 WAL_BYTES_CHECKPOINT = 4 << 20
+WAL_BYTES_WARNED = 256 << 20
 BALLAST_BYTES = 1 << 20
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "virtiofs", "fuse", "afs", "ceph", "glusterfs", "lustre")
 
@@ -188,6 +189,7 @@ class SqliteFile:
         self.blocks = load("sqlite", "named")
         self._ballast = Path(f"{path}.ballast")
         self._was_full = False
+        self._wal_warned = False
 
     @property
     def turn(self) -> WriterTurn:
@@ -200,6 +202,7 @@ class SqliteFile:
     def open(self, within: float = BUSY_SECONDS, *, factory: Any = None) -> Connection:
         """A connection in production settings, read back: a setting that did not take is an error."""
         with self.turn(within=within):
+            self._make_private()
             conn = (
                 self._connect()
                 if self._connect
@@ -220,6 +223,12 @@ class SqliteFile:
             self._keep_ballast()
         return conn
 
+    def _make_private(self) -> None:
+        """A new file is for its owner only: it will hold what senders say about people. The log beside it follows."""
+        if self._connect is None:
+            with contextlib.suppress(OSError):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
     def _settle_pragmas(self, conn: Connection) -> None:
         wanted = {"journal_mode": "wal", "synchronous": 2, "journal_size_limit": 64 << 20}
         wanted["wal_autocheckpoint"] = 0 if self.guarded else 1000
@@ -234,19 +243,32 @@ class SqliteFile:
                 )
 
     def checkpoint_if_large(self, conn: Connection) -> None:
-        """In guarded mode checkpoints are ours, inside the turn."""
-        if not self.guarded:
-            return
-        with contextlib.suppress(OSError, self.module.OperationalError):
-            if Path(f"{self.path}-wal").stat().st_size > WAL_BYTES_CHECKPOINT:
+        """In guarded mode checkpoints are ours, inside the turn. In any mode it is told what keeps the log from ending."""
+        with contextlib.suppress(OSError):
+            size = Path(f"{self.path}-wal").stat().st_size
+            if self.guarded and size > WAL_BYTES_CHECKPOINT:
+                self._checkpoint(conn)
+            if size > WAL_BYTES_WARNED and not self._wal_warned:
+                log.warning(
+                    "%s-wal has %d MB: somebody reads for so long that it cannot be emptied", self.path.name, size >> 20
+                )
+            self._wal_warned = size > WAL_BYTES_WARNED
+
+    def _checkpoint(self, conn: Connection) -> None:
+        """As far as readers let it, without waiting for them: whoever waits here keeps every other writer waiting."""
+        with contextlib.suppress(self.module.OperationalError):
+            patience = conn.execute("PRAGMA busy_timeout").fetchone()[0]
+            conn.execute("PRAGMA busy_timeout = 0")
+            try:
                 conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                conn.execute(f"PRAGMA busy_timeout = {patience}")
 
     def make_room(self, conn: Connection) -> None:
         """After the disk was full: what the write-ahead log holds goes where it belongs, and the log's space is free."""
         if self._was_full:
             self._was_full = False
-            with contextlib.suppress(self.module.OperationalError):
-                conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._checkpoint(conn)
 
     def _keep_ballast(self) -> None:
         """A little space held back, to be let go when the disk is full: without any, not even DELETE works."""
@@ -402,7 +424,16 @@ class SqliteBackend:
     async def facts(self) -> Mapping[str, str]:
         module = self.file.module
         mode = "guarded (older than the fix for the WAL-reset bug)" if self.file.guarded else "normal"
-        return {"database": self.where, "library": f"{module.__name__} {module.sqlite_version}", "mode": mode}
+        library = f"{module.__name__} {module.sqlite_version}"
+        integrity = await self._in_thread("read", self._quick_check)
+        return {"database": self.where, "library": library, "mode": mode, "integrity": integrity}
+
+    def _quick_check(self) -> str:
+        """What SQLite itself says about the file: the question to ask after a disk has failed."""
+        try:
+            return str(self._connection("read").execute("PRAGMA quick_check(1)").fetchone()[0])
+        except Exception as error:
+            _raise_translated(self.file.translate(error), error)
 
     async def close(self) -> None:
         for name, thread in list(self._threads.items()):
