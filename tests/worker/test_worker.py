@@ -464,6 +464,38 @@ async def test_a_dead_workers_events_are_taken_over(box: Box) -> None:
     assert box.place.sql("SELECT state, attempts, crashes, token FROM hookonce_receipt") == [("processed", 2, 1, 2)] * 3
 
 
+async def test_draining_ends_when_nothing_is_left_behind(pg_box: Box) -> None:
+    """One suspect is in hand at a time; that it ends while we look for other work is no reason to leave the next one."""
+    box = pg_box
+    applied: list[str] = []
+    looking = threading.Event()
+
+    @box.source.on("*")
+    def apply(event: Event, conn: Any) -> None:
+        wrote(conn, event.id)
+        if event.id == "evt_1":
+            assert looking.wait(WAIT_SECONDS)
+        applied.append(event.id)
+
+    class Slow(Flaky):
+        """Once the innocent one is done: answers only when the suspect has ended as well."""
+
+        async def run(self, operation: Any, **rest: Any) -> Any:
+            result = await self.inner.run(operation, **rest)
+            if applied:
+                looking.set()
+                await until(lambda: not worker._running)
+            return result
+
+    suspects = await box.send_many(2)
+    assert len(await box.claim()) == 2
+    box.clock.advance(11)
+    innocent = await box.send_many(1)
+    worker = box.worker(backend=Slow(box.backend()))
+    await asyncio.wait_for(worker.drain(), WAIT_SECONDS)
+    assert box.place.effects() == sorted(suspects + innocent)
+
+
 async def test_a_crash_loop_ends_and_harms_no_innocent(box: Box) -> None:
     """The event that kills its worker three times has failed; those that were claimed beside it are processed."""
     deaths: list[int] = []

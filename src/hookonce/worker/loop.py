@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hookonce.clock import Clock
 from hookonce.errors import Conflict, DiskFailure, HandlerTimeout, LostClaim, StorageError, Unavailable
@@ -21,11 +22,14 @@ from hookonce.failpoints import fp
 from hookonce.flow import claim as claiming
 from hookonce.flow.handle import Done, Limits, Turn
 from hookonce.flow.settle import applied, decide, settle, skipped
-from hookonce.model import Claim, Outcome, Result, State
+from hookonce.model import Claim, ClaimId, Outcome, Result, State
 from hookonce.registry import CRASHES_MAX, Handler, Registry
 from hookonce.storage.backend import Backend, Colour
+from hookonce.storage.operation import Operation
 from hookonce.telemetry import Counters, claim_fields, log_event, work_log
 from hookonce.worker.lanes import Slots
+
+T = TypeVar("T")
 
 POLL_IDLE_SECONDS = 0.25
 SUSPECT_SECONDS = 0.25
@@ -77,6 +81,7 @@ class Worker:
         self._limit = max(8, settings.concurrency * 2)
         self._wake = asyncio.Event()
         self._suspects_at = 0.0
+        self._unheard: dict[ClaimId, float] = {}
         self._suspect: _Ready | None = None
         self._outage = False
         self.failure: Exception | None = None
@@ -114,10 +119,13 @@ class Worker:
         try:
             while True:
                 self._suspects_at = 0.0
+                # What was at work while we looked may have ended meanwhile, and left something due, or kept us from
+                # looking for a second suspect: only a look by somebody with free hands is the last.
+                idle = not self.busy
                 found = await self._turn()
                 if self.failure is not None:
                     raise self.failure
-                if not found and not self.busy:
+                if idle and not found and not self.busy:
                     return
                 if self._running:
                     await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
@@ -155,15 +163,21 @@ class Worker:
         if not self._slots.free or len(self._ready) > self._limit // 2:
             return False
         found = False
+        await self._disown()
         now = time.monotonic()
         if now >= self._suspects_at and self._suspect is None:
             found = await self._claim_suspect()
             self._suspects_at = 0.0 if found else now + SUSPECT_SECONDS
         fp("claim.before_claim")
-        claims = await self._backend.run(
-            claiming.claim_due(limit=self._limit, lease_seconds=self._settings.lease_seconds, now=self._clock.override),
-            within=NOBODY_SECONDS,
-            single=True,
+        claim_id = claiming.new_claim_id()
+        claims = await self._heard(
+            claim_id,
+            claiming.claim_due(
+                limit=self._limit,
+                lease_seconds=self._settings.lease_seconds,
+                now=self._clock.override,
+                claim_id=claim_id,
+            ),
         )
         fp("claim.after_claim")
         self._ready += [_Ready(self._turn_of(claim), now) for claim in claims]
@@ -171,15 +185,38 @@ class Worker:
             self._limit = min(self._limit * 2, CLAIM_MAX)
         return found or bool(claims)
 
+    async def _heard(self, claim_id: ClaimId, operation: Operation[T]) -> T:
+        """Claim. If the answer is lost, what was claimed may be ours without our knowing."""
+        try:
+            return await self._backend.run(operation, within=NOBODY_SECONDS, single=True)
+        except StorageError:
+            self._unheard[claim_id] = time.monotonic()
+            raise
+
+    async def _disown(self) -> None:
+        """Hand back what we may hold unknowingly, before its lease makes us look dead.
+
+        More than once: a claim whose answer was lost may be committed later than we ask.
+        """
+        if not self._unheard:
+            return
+        now = time.monotonic()
+        await self._backend.run(
+            claiming.disown(list(self._unheard), now=self._clock.override), within=NOBODY_SECONDS, single=True
+        )
+        kept = self._settings.lease_seconds
+        self._unheard = {claim_id: at for claim_id, at in self._unheard.items() if now - at < kept}
+
     async def _claim_suspect(self) -> bool:
-        suspect = await self._backend.run(
+        claim_id = claiming.new_claim_id()
+        suspect = await self._heard(
+            claim_id,
             claiming.claim_suspect(
                 lease_seconds=self._settings.lease_seconds,
                 crashes_max=self._settings.crashes_max,
                 now=self._clock.override,
+                claim_id=claim_id,
             ),
-            within=NOBODY_SECONDS,
-            single=True,
         )
         if suspect is None:
             return False
