@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -288,12 +289,14 @@ async def test_a_step_that_stands_still_lets_go_of_its_rows(server: World, monke
     def stands_still() -> Operation[None]:
         yield Statement("receipt_replay", {"id": 1, "from_state": "received", "now": None})
         yield Statement("receipt_discard", {"id": 1, "from_state": "received"})  # takes the row
+        deadline = time.monotonic() + WAIT_SECONDS
         while server.sql("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'") != [(0,)]:
+            assert time.monotonic() < deadline, "the server waits for ever"
             threading.Event().wait(0.01)
         yield Statement("migration_last")
 
     with pytest.raises(Unavailable):
-        await server.backend.run(stands_still(), within=WAIT_SECONDS)
+        await server.backend.run(stands_still())
     assert server.states() == ["received"]
     assert len(await server.claim()) == 1
 
