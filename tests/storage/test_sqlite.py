@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -35,6 +37,7 @@ from hookonce.storage.sqlite import (
 from hookonce.storage.statements import load
 from tests.storage.world import WAIT_SECONDS, arrival, in_thread
 
+REPOSITORY = Path(__file__).parents[2]
 LIBRARIES = ("sqlite3", "pysqlite3")
 
 
@@ -107,6 +110,64 @@ def test_network_file_systems_are_refused(path: str, kind: str, refused: bool) -
             refuse_network_file_system(Path(path), mounts=MOUNTS)
         assert caught.value.code == "HO118"
     refuse_network_file_system(Path(path), mounts=MOUNTS, allowed=True)
+
+
+async def test_another_library_does_not_open_the_inboxs_file(fresh_sqlite: Path, tmp_path: Path) -> None:
+    """With pysqlite3 at work sqlite3 is refused on this file by any name of it, on no other, and not for ever (F57)."""
+    (tmp_path / "link.db").symlink_to(fresh_sqlite)
+    factory = backend_factory(f"sqlite:///{fresh_sqlite}")
+    names = (str(fresh_sqlite), fresh_sqlite, bytes(fresh_sqlite), f"file:{fresh_sqlite}?mode=ro", tmp_path / "link.db")
+    for name in (*names, os.path.relpath(fresh_sqlite)):
+        with pytest.raises(ConfigurationError, match="HO130"):
+            sqlite3.connect(name, uri=True)
+    acceptor = Acceptor(factory(), SystemClock())
+    assert (await acceptor.submit(arrival(1))).verdict is Verdict.ACCEPTED
+    await acceptor.close()
+    sqlite3.connect(tmp_path / "other.db").close()
+    sqlite3.connect(":memory:").close()
+    del factory, acceptor
+    gc.collect()
+    with contextlib.closing(sqlite3.connect(fresh_sqlite)) as conn:
+        assert conn.execute("SELECT count(*) FROM hookonce_receipt").fetchall() == [(1,)]
+
+
+SHARED = """
+import asyncio, os, signal, sqlite3, sys
+from hookonce.clock import SystemClock
+from hookonce.errors import ConfigurationError
+from hookonce.flow.accept import Acceptor
+from hookonce.storage.connect import backend_factory
+from tests.storage.world import arrival
+
+def look():
+    try:
+        conn = sqlite3.connect(sys.argv[1])
+        conn.execute("SELECT count(*) FROM hookonce_receipt").fetchall()
+        conn.close()
+    except ConfigurationError:
+        pass
+
+async def main():
+    own = lambda: sqlite3.connect(sys.argv[1], check_same_thread=False)
+    factory = backend_factory(own if sys.argv[2] == "own" else f"sqlite:///{sys.argv[1]}")
+    acceptor = Acceptor(factory(), SystemClock())
+    for number in range(20):
+        print((await acceptor.submit(arrival(number))).verdict.value, flush=True)
+        look()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("connections", ["url", "own"])
+def test_an_application_that_looks_loses_nothing(fresh_sqlite: Path, connections: str) -> None:
+    """The application opens the file beside a working inbox, and is killed: whatever was acknowledged is there."""
+    command = [sys.executable, "-c", SHARED, str(fresh_sqlite), connections]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["accepted"] * 20, done.stderr
+    with contextlib.closing(sqlite3.connect(fresh_sqlite)) as conn:
+        assert conn.execute("SELECT count(*) FROM hookonce_receipt").fetchall() == [(20,)]
 
 
 def test_a_database_in_memory_is_refused() -> None:

@@ -69,14 +69,22 @@ def _from_url(url: str) -> Callable[[], Backend]:
 
 
 def _sqlite(path: Path, query: dict[str, list[str]]) -> Callable[[], Backend]:
-    from hookonce.storage.sqlite import SqliteBackend, SqliteFile, refuse_network_file_system
+    from hookonce.storage.onelibrary import hold
+    from hookonce.storage.sqlite import SqliteBackend, SqliteFile, choose_module, refuse_network_file_system
 
     path = path.absolute()
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", do=f"mkdir -p {path.parent}")
     allowed = query.get("network_file_system") == ["allowed"]
     refuse_network_file_system(path.parent.resolve(), allowed=allowed)
-    return lambda: SqliteBackend(SqliteFile(path.parent.resolve() / path.name))
+    file = path.parent.resolve() / path.name
+
+    def make() -> Backend:
+        return SqliteBackend(SqliteFile(file))
+
+    if choose_module().__name__ != "sqlite3.dbapi2":
+        hold(file, make)
+    return make
 
 
 def _postgres(conninfo: str) -> Callable[[], Backend]:
