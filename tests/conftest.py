@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer, lent_server
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL for the whole run, with fsync on as in production. A test that kills servers starts its own."""
-    with PostgresServer() as server:
+    with lent_server() or PostgresServer() as server:
         yield server
 
 

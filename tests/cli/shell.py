@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hookonce
+
 REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCES = Path(hookonce.__file__).parents[1]
 SECONDS = 30.0
 SECRET = "whsec_b25seSBmb3IgdGhlIHRlc3RzIG9mIHRoaXMgcmVwb3NpdG9yeQ=="
 
@@ -62,7 +65,7 @@ class Shell:
 
     def environ(self) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        return {**inherited, "PYTHONPATH": str(REPOSITORY / "src"), "USER": "ann", **self.environment}
+        return {**inherited, "PYTHONPATH": str(SOURCES), "USER": "ann", **self.environment}
 
     def __call__(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

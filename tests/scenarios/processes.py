@@ -15,7 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+import hookonce
+
 ROOT = Path(__file__).parents[2]
+SOURCES = Path(hookonce.__file__).parents[1]
 PORTS = range(20_000, 32_000)
 START_SECONDS = 30.0
 END_SECONDS = 30.0
@@ -80,7 +83,7 @@ class Shop:
                 cwd=ROOT,
                 env={
                     **os.environ,
-                    "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+                    "PYTHONPATH": f"{SOURCES}{os.pathsep}{ROOT}",
                     "HOOKONCE_FAILPOINTS": failpoints,
                     **(environment or {}),
                 },

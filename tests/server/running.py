@@ -21,13 +21,14 @@ from typing import Any, Self
 
 import psutil
 
+import hookonce
 from hookonce import Inbox
 from hookonce.providers.catalogue import Stripe
 from hookonce.storage.migrate import migrate
 from tests.server.app import SECRET
 
 APP = Path(__file__).with_name("app.py")
-SOURCES = Path(__file__).parents[2] / "src"
+SOURCES = Path(hookonce.__file__).parents[1]
 BOUND_SECONDS = 30.0
 
 
@@ -218,15 +219,20 @@ def prepare(database: str) -> str:
     return database
 
 
-def stored(path: Path) -> set[str]:
-    """The events in a SQLite inbox."""
+def states(path: Path) -> dict[str, str]:
+    """The events in a SQLite inbox, and where they stand."""
     from hookonce.storage.sqlite import choose_module
 
     connection = choose_module().connect(str(path))
     try:
-        return {row[0] for row in connection.execute("SELECT event_id FROM hookonce_receipt")}
+        return dict(connection.execute("SELECT event_id, state FROM hookonce_receipt").fetchall())
     finally:
         connection.close()
+
+
+def stored(path: Path) -> set[str]:
+    """The events in a SQLite inbox."""
+    return set(states(path))
 
 
 @contextlib.contextmanager

@@ -30,6 +30,8 @@ import psycopg
 from psycopg import sql
 
 PROGRAMS = ("initdb", "postgres")
+LENT = "HOOKONCE_TEST_PG_LENT"
+"""Names the server of the test run that started this one: its port and its folder."""
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 NOTICE_SECONDS = 5.0
@@ -164,6 +166,10 @@ class PostgresServer:
 
     # use
 
+    def lend(self) -> dict[str, str]:
+        """The environment with which a test run below this one uses this server instead of starting its own."""
+        return {LENT: f"{self.port}:{self.folder}"}
+
     def dsn(self, dbname: str = "postgres") -> str:
         """Address over TCP, as an application in production has it."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{dbname}"
@@ -232,6 +238,44 @@ class PostgresServer:
         with self.log.open("rb") as log:
             log.seek(offset)
             return log.read().decode(errors="replace")
+
+
+class LentServer(PostgresServer):
+    """The server of the test run above this one: used under names of our own, neither started nor stopped."""
+
+    def __init__(self, loan: str) -> None:
+        port, _, folder = loan.partition(":")
+        self.port = int(port)
+        self.folder = Path(folder)
+        self._numbers = itertools.count(1)
+        self._made: list[str] = []
+
+    @property
+    def running(self) -> bool:
+        return True
+
+    def stop(self, mode: Mode = "fast") -> None:
+        """A test that stops servers starts its own."""
+        raise PostgresFailed("this server was lent: it is not ours to stop")
+
+    def kill9(self) -> None:
+        self.stop()
+
+    def create_database(self, name: str | None = None, *, template: str = "template1") -> str:
+        name = f"run_{os.getpid()}_{name or next(self._numbers)}"
+        self._made.append(super().create_database(name, template=template))
+        return name
+
+    def close(self) -> None:
+        """Leave no database behind."""
+        for name in self._made:
+            self.drop_database(name)
+
+
+def lent_server(environ: Mapping[str, str] = os.environ) -> LentServer | None:
+    """The server that this test run may use, if one was lent."""
+    loan = environ.get(LENT)
+    return LentServer(loan) if loan else None
 
 
 # where the programs are

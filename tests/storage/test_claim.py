@@ -171,6 +171,16 @@ async def test_suspects_are_taken_one_at_a_time(plain: World) -> None:
     assert await plain.claim_suspect() is None
 
 
+async def test_who_has_seen_a_worker_die_stays_a_suspect(plain: World) -> None:
+    """An event that was taken over and is to be tried again is claimed by itself, not in the midst of others."""
+    await plain.accept(arrival(1))
+    await plain.claim(lease=-1)
+    claim = (await plain.claim_suspect()).claim
+    assert await plain.backend.run(settle(claim, Outcome(state=State.RETRYING, error="x"), seconds=0, now=None))
+    assert await plain.claim() == []
+    assert (await plain.claim_suspect()).claim.crashes == 1
+
+
 async def test_a_lease_that_holds_is_left_alone(plain: World) -> None:
     """Before its lease is over a claim is nobody's business."""
     await plain.one_claim()

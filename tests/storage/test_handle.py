@@ -9,6 +9,7 @@ import pytest
 
 from hookonce.errors import HandlerError, HandlerMisuse, HandlerTimeout, LostClaim, StorageError
 from hookonce.flow.handle import Limits, Turn
+from hookonce.storage.sqlite import choose_module
 from tests.storage.world import SWALLOWED, WAIT_SECONDS, Move, World, arrival, calls, raises, runs, writes
 
 
@@ -112,6 +113,43 @@ async def test_lost_claims_in_a_group_are_told(world: World) -> None:
     done = await world.handle(world.turn(first, writes("0")), world.turn(second, writes("1")))
     assert isinstance(done[0].error, LostClaim)
     assert world.effects() == ["1"]
+
+
+# -- alone ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_row_lock_outlasts_the_lease(pg: World) -> None:
+    """While the handler runs its row is locked, however long ago the lease ended; a takeover has to skip it."""
+    await pg.accept(arrival(1))
+    (claim,) = await pg.claim(lease=-1)
+    free: list[object] = []
+
+    def look(_: object) -> None:
+        free.append(pg.sql("SELECT id FROM hookonce_receipt WHERE state = 'processing' FOR NO KEY UPDATE SKIP LOCKED"))
+
+    await pg.handle(pg.turn(claim, Move(look), writes("a")))
+    assert free == [[]]
+    assert pg.receipt("state") == ("processed",)
+
+
+async def test_the_write_lock_is_held_from_the_beginning(lite: World) -> None:
+    """Somebody who knows nothing of turns cannot write between what a handler reads and what it writes."""
+    module = choose_module("pysqlite3" if lite.runner.driver == "pysqlite3" else "sqlite3")
+    claim = await lite.one_claim()
+    told: list[str] = []
+
+    def write_beside(_: object) -> None:
+        conn = module.connect(lite.where, isolation_level=None, timeout=0)
+        try:
+            conn.execute("INSERT INTO effect VALUES ('beside')")
+        except module.OperationalError as error:
+            told.append(str(error))
+        finally:
+            conn.close()
+
+    await lite.handle(lite.turn(claim, runs("SELECT note FROM effect"), Move(write_beside), writes("a")))
+    assert told == ["database is locked"]
+    assert lite.effects() == ["a"]
 
 
 # -- hostile handlers -----------------------------------------------------------------------------------------------

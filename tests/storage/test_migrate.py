@@ -137,6 +137,25 @@ def test_two_at_once_apply_once(empty: Callable[[], Backend]) -> None:
     assert run(empty(), pending) == []
 
 
+def test_who_comes_second_finds_it_done(empty: Callable[[], Backend]) -> None:
+    """Between looking and applying another one was faster: that is no error, and nothing is applied twice."""
+
+    async def late(backend: Backend) -> None:
+        apply, other = backend.script, empty()
+
+        async def after_the_other(text: str) -> None:
+            if await pending(other):
+                await migrate(other)
+            await apply(text)
+
+        backend.script = after_the_other  # type: ignore[method-assign]
+        await migrate(backend)
+        await other.close()
+
+    run(empty(), late)
+    run(empty(), require_current)
+
+
 def test_an_unknown_newer_schema_is_refused(empty: Callable[[], Backend]) -> None:
     """A database that a newer version migrated is left alone, by migrate and by whoever wants to start."""
     run(empty(), migrate)

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from hookonce.clock import SystemClock
 from hookonce.errors import Conflict, NotDurable, Unavailable
+from hookonce.failpoints import armed
 from hookonce.flow.accept import Acceptor
 from hookonce.flow.claim import claim_due
 from hookonce.flow.handle import Limits, Turn, run_async
@@ -154,6 +155,16 @@ async def test_a_warning_at_the_commit_of_a_handler_is_told(own: World) -> None:
     claim = await own.one_claim()
     with pytest.raises(NotDurable, match="canceling wait"):
         await own.handle(own.turn(claim, writes("a")))
+
+
+async def test_a_commit_that_was_a_rollback_is_told(server: World) -> None:
+    """A transaction that failed unseen ends with COMMIT and without an error, and is rolled back: not "applied"."""
+    claim = await server.one_claim()
+    lane = await server.lane()
+    with armed("settle.before_commit", lambda: lane._conn.pgconn.exec_(b"SELECT 1 / 0")), pytest.raises(NotDurable):
+        await server.handle(server.turn(claim, writes("a")), lane=lane)
+    await lane.close()
+    assert (server.effects(), server.states()) == ([], ["processing"])
 
 
 async def test_a_server_that_goes_away_is_unavailable(server: World) -> None:
