@@ -111,6 +111,9 @@ def test_sql_files_keep_the_rules(path: Path) -> None:
     assert not re.search(r"\bDO\s+UPDATE\b", text, re.IGNORECASE)
     assert not re.search(r"\bINSERT\s+OR\b|\bREPLACE\s+INTO\b", text, re.IGNORECASE)
     assert not re.search(r"\bSELECT\s+\*|\.\*", text)
+    # Nothing that lives longer than a transaction (a pooler would mix it up), and no NOTIFY: it locks at commit.
+    assert not re.search(r"\b(NOTIFY|LISTEN|UNLISTEN|pg_notify|pg_advisory_lock|TEMP|TEMPORARY)\b", text, re.IGNORECASE)
+    assert not re.search(r"set_config\([^()]*(\([^()]*\)[^()]*)*,\s*false\s*\)", text, re.IGNORECASE)
     assert "\t" not in text and text.isascii()
 
 

@@ -14,9 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hookonce import Bounds, Inbox
+from hookonce.asgi.app import cause_of
 from hookonce.asgi.responses import NO, STATUS_OF_REASON, STATUS_OF_VERDICT, YES, headers_of, messages
 from hookonce.clock import SetClock
-from hookonce.errors import Reason
+from hookonce.errors import (
+    Busy,
+    Conflict,
+    DiskFailure,
+    NotDurable,
+    Reason,
+    RowRefused,
+    SchemaError,
+    StorageError,
+    Unavailable,
+)
 from hookonce.failpoints import armed
 from hookonce.model import Verdict
 from hookonce.providers import GitHub, StandardWebhooks
@@ -181,7 +192,7 @@ async def test_a_database_that_is_away(open_door: Any, place: Place) -> None:
     place.sql("ALTER TABLE away RENAME TO hookonce_receipt")
     statuses = [(await open_door.post("/acme", *event(f"evt_{number}"))).status for number in range(3)]
     assert statuses == [200, 202, 202]
-    assert open_door.inbox.counters.received["acme", "unavailable"] == 3
+    assert open_door.inbox.counters.received["acme", "schema"] == 3
 
 
 async def test_verified_inserted_committed_answered_handled(place: Place) -> None:
@@ -410,3 +421,20 @@ async def test_a_new_event_wakes_the_workers(lite: Place) -> None:
     await door.post("/acme", *event("evt_2", secret=OTHER_SECRET))
     assert woken == [1]
     await door.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (Busy("the queue is full"), "busy"),
+        (RowRefused("a NUL"), "row_refused"),
+        (DiskFailure("I/O error"), "disk_failed"),
+        (NotDurable("a warning"), "not_durable"),
+        (SchemaError("no table"), "schema"),
+        (Conflict("deadlock"), "unavailable"),
+        (Unavailable("no answer"), "unavailable"),
+    ],
+)
+def test_what_could_not_be_stored_is_counted_by_its_cause(error: StorageError, cause: str) -> None:
+    """All of them are answered 503, and each asks somebody else to act."""
+    assert cause_of(error) == cause

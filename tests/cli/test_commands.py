@@ -1,5 +1,6 @@
 """Every command as a process: what it prints where, in which shape, and with which exit code."""
 
+import http.client
 import http.server
 import json
 import os
@@ -707,3 +708,27 @@ def test_one_long_id_does_not_push_the_table_away(shell):
         [receipt] = server.settled(1)
     assert receipt["event_id"] == "x" * 400
     assert max(map(len, shell("list").stdout.splitlines())) < 200
+
+
+def test_a_trusted_proxy_names_the_sender(shell):
+    """Behind a proxy on this machine the address is that of the sender; nobody else can choose his own."""
+    for trusted, seen in (("127.0.0.1", "203.0.113.9"), ("203.0.113.0/24", "127.0.0.1")):
+        shell.environment["HOOKONCE_SERVER__TRUSTED_PROXIES"] = trusted
+        with shell.running("run") as server:
+            door = http.client.HTTPConnection(server.address, timeout=30)
+            door.request("POST", "/webhooks/shop", b"{}", {"X-Forwarded-For": "203.0.113.9"})
+            assert door.getresponse().status == 401
+            door.close()
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+        assert [line["address"] for line in lines if line["message"] == "refused"] == [seen]
+
+
+def test_it_drains_as_long_as_it_is_told_to(shell):
+    """[server] drain_seconds reaches the server: after SIGTERM it is not ready, and still accepts."""
+    (shell.folder / "hookonce.toml").write_text(CONFIG.replace("[server]", '[server]\ndrain_seconds = "60s"'))
+    with shell.running("run") as server:
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: '"drain_seconds": "60.0"' in server.log.read_text())
+        assert server.send("shop", "order.paid")["accepted"] == 1
+        eventually(lambda: shell.lines("list", "--state", "processed"))
+        eventually(lambda: server.process.send_signal(signal.SIGTERM) or server.process.poll() == 0)

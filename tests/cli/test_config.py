@@ -8,6 +8,8 @@ from hookonce.cli.context import build
 from hookonce.config import KEYS, Address, Config, load
 from hookonce.errors import ConfigurationError
 from hookonce.flow.receive import Bounds
+from hookonce.server.protocol import Limits
+from hookonce.server.serve import GRACE_SECONDS
 from hookonce.worker.loop import WorkerSettings
 from tests.cli.shell import SECRET
 
@@ -30,6 +32,10 @@ def test_defaults_are_those_of_the_parts_they_configure():
     bounds, worker = Bounds(), WorkerSettings()
     for name in ("body_bytes_max", "body_seconds", "source_rate", "address_rate"):
         assert KEYS[f"server.{name}"].default == getattr(bounds, name)
+    assert KEYS["server.head_seconds"].default == Limits().head_seconds
+    assert KEYS["server.connections_max"].default == Limits().connections_max
+    assert KEYS["server.address_connections_max"].default == Limits().address_connections_max
+    assert KEYS["server.grace_seconds"].default == GRACE_SECONDS
     for name in ("concurrency", "lease_seconds", "group"):
         assert KEYS[f"worker.{name}"].default == getattr(worker, name)
 
@@ -269,3 +275,14 @@ def test_a_relative_path_in_the_file_starts_at_the_file(folder):
     assert config["database"] == f"sqlite:///{inner.resolve()}/shop.db?network_file_system=allowed"
     flagged = load(file="inner/hookonce.toml", flags={"database": "sqlite:///here.db"}, environ={})
     assert flagged["database"] == "sqlite:///here.db"
+
+
+def test_proxies_are_addresses_or_networks(folder):
+    """A list in the file, commas in the environment; a name or half an address is refused with what may stand there."""
+    config = written(folder, '[server]\ntrusted_proxies = ["127.0.0.1", "10.0.0.0/8", "::1"]\n')
+    assert config["server.trusted_proxies"] == ("127.0.0.1", "10.0.0.0/8", "::1")
+    config = written(folder, "", HOOKONCE_SERVER__TRUSTED_PROXIES="10.0.0.1, *")
+    assert config["server.trusted_proxies"] == ("10.0.0.1", "*")
+    for wrong in ('["proxy.internal"]', '["10.0.0"]', "7", '["10.0.0.1/8"]'):
+        [problem] = written(folder, f"[server]\ntrusted_proxies = {wrong}\n").problems
+        assert problem.startswith("hookonce.toml:2: server.trusted_proxies is ")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hookonce import Discard, Event, Park, Retry
 from hookonce.errors import HandlerTimeout, Unavailable
 from hookonce.failpoints import armed
+from hookonce.flow.lookup import counted
 from hookonce.storage.backend import Backend
 from hookonce.worker import loop as worker_loop
 from tests.flow.box import WAIT_SECONDS, Box, acme, until, wrote
@@ -685,3 +686,47 @@ async def test_an_async_handler_is_cancelled_at_the_end_of_the_grace(pg_box: Box
 async def test_a_time_limit_says_what_happened() -> None:
     """The error that a handler's author reads names the limit."""
     assert "HO125" in str(HandlerTimeout("the handler ran longer than 2 s"))
+
+
+# the sum
+
+
+async def test_the_stages_add_up(box: Box) -> None:
+    """Accepted is processed + pending + dead, by the counters of the doors, of the workers and by the rows themselves."""
+
+    @box.source.on("fails", attempts=1)
+    def fails(event: Event) -> None:
+        raise ValueError
+
+    @box.source.on("later")
+    def later(event: Event) -> None:
+        raise Retry(after=60)
+
+    @box.source.on("parked")
+    def parked(event: Event) -> None:
+        raise Park(wait=60)
+
+    @box.source.on("never")
+    def never(event: Event) -> None:
+        raise Discard("no")
+
+    @box.source.on("good")
+    def good(event: Event, conn: Any) -> None:
+        wrote(conn, event.id)
+
+    for kind in ("fails", "later", "parked", "never", "good", "good", "nobody"):
+        for name in await box.send_many(1, kind):
+            assert (await box.send(name, kind)).verdict == "duplicate"
+    await box.drain()
+    await box.send_many(2, "good")
+    rows = await box.backend().read(counted(now=box.clock.override))
+    by_state = {state: count for _, state, count in rows.states}
+    assert by_state == {"processed": 3, "failed": 1, "retrying": 1, "waiting": 1, "discarded": 1, "received": 2}
+    counters = box.inbox.counters
+    processed = counters.handled["acme", "applied"] + counters.handled["acme", "skipped"]
+    dead = counters.handled["acme", "gave_up"] + counters.handled["acme", "discarded"]
+    pending = by_state["received"] + by_state["retrying"] + by_state["waiting"]
+    assert (processed, dead, pending) == (by_state["processed"], by_state["failed"] + by_state["discarded"], 4)
+    assert counters.received["acme", "accepted"] == processed + pending + dead == 9
+    assert counters.received["acme", "duplicate"] == 7
+    assert rows.deliveries == (("acme", "duplicate", 7),)

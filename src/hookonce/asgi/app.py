@@ -13,7 +13,16 @@ from typing import Any
 
 from hookonce.asgi.body import Gone, read_body
 from hookonce.asgi.responses import RETRY_AFTER_SECONDS, STATUS_OF_REASON, UNAVAILABLE, messages, status_of
-from hookonce.errors import DiskFailure, Reason, RowRefused, StorageError, VerificationError
+from hookonce.errors import (
+    Busy,
+    DiskFailure,
+    NotDurable,
+    Reason,
+    RowRefused,
+    SchemaError,
+    StorageError,
+    VerificationError,
+)
 from hookonce.failpoints import fp
 from hookonce.flow.accept import Acceptor
 from hookonce.flow.receive import Receiver
@@ -64,7 +73,7 @@ class Desk:
         return STATUS_OF_REASON[error.reason]
 
     def unavailable(self, arrival: Arrival, error: Exception) -> int:
-        self.counters.received[arrival.source, "unavailable"] += 1
+        self.counters.received[arrival.source, cause_of(error)] += 1
         log_event(
             accept_log,
             logging.ERROR,
@@ -109,6 +118,23 @@ class Desk:
                 first_seconds_ago=_ago(stored.since, self.receiver.now()),
             )
         return status_of(verdict, plain_ok=profile.plain_ok)
+
+
+def cause_of(error: Exception) -> str:
+    """Why something could not be stored, for the counters: each asks for another remedy."""
+    match error:
+        case Busy():
+            return "busy"
+        case RowRefused():
+            return "row_refused"
+        case DiskFailure():
+            return "disk_failed"
+        case NotDurable():
+            return "not_durable"
+        case SchemaError():
+            return "schema"
+        case _:
+            return "unavailable"
 
 
 def _ago(then: float | None, now: float) -> float | None:

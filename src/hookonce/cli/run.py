@@ -22,6 +22,15 @@ from hookonce.storage.backend import Backend
 
 EXAMPLES = {"stripe": "invoice.paid", "github": "push", "standard_webhooks": "user.created", "hmac": "order.paid"}
 
+SERVING = (
+    "grace_seconds",
+    "drain_seconds",
+    "head_seconds",
+    "connections_max",
+    "address_connections_max",
+    "trusted_proxies",
+)
+
 listen = click.option("--listen", metavar="HOST:PORT", help="Where to listen.")
 path = click.option("--path", metavar="PATH", help="Path above the sources; default /webhooks.")
 processes = click.option("--processes", metavar="N", help="Receiving processes.")
@@ -97,8 +106,7 @@ def _stay(options: Options, *, receiver: bool, worker: bool, flags: dict[str, st
         receiver=receiver,
         worker=worker,
         path=config["server.path"],
-        grace_seconds=config["server.grace_seconds"],
-        head_seconds=config["server.head_seconds"],
+        **{name: config[f"server.{name}"] for name in SERVING},
         signals=signals,
         ready=ready,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,23 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
+def _addresses(value: object) -> tuple[str, ...]:
+    listed = value.split(",") if isinstance(value, str) else value
+    if isinstance(listed, list | tuple) and all(isinstance(one, str) and _is_network(one.strip()) for one in listed):
+        return tuple(one.strip() for one in listed)
+    raise ValueError('a list of addresses or networks, such as ["127.0.0.1", "10.0.0.0/8"], or "*"')
+
+
+def _is_network(text: str) -> bool:
+    if text == "*":
+        return True
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _between(reader: Callable[[object], Any], least: float, most: float, says: str) -> Callable[[object], Any]:
     def read(value: object) -> Any:
         number = reader(value)
@@ -131,6 +149,10 @@ KEYS: Mapping[str, Key] = {
     "server.address_rate": Key(_rate, 2_000.0),
     "server.event_age_seconds": Key(_between(read_seconds, 1, 34_560_000, "from 1s to 400d")),
     "server.grace_seconds": Key(_between(read_seconds, 0, 3_600, "at most an hour"), 25.0),
+    "server.drain_seconds": Key(_between(read_seconds, 0, 600, "at most ten minutes"), 0.0),
+    "server.connections_max": Key(_whole(1, 1_000_000), 10_000),
+    "server.address_connections_max": Key(_whole(0, 1_000_000), 0),
+    "server.trusted_proxies": Key(_addresses, ()),
     "server.processes": Key(_whole(1, 64), 1),
     "worker.concurrency": Key(_whole(1, 256), 8),
     "worker.lease_seconds": Key(_between(read_seconds, 1, 3_600, "from 1s to 1h"), 10.0),

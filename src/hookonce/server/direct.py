@@ -25,6 +25,9 @@ from hookonce.flow.accept import Acceptor
 from hookonce.model import Arrival, Delivery, Stored
 from hookonce.server.protocol import NOWHERE, Connection, too_many
 
+ADDRESS_CHARS_MAX = 64
+"""Of what a proxy says about its client: an address is shorter, and whatever it is, it is kept and counted by."""
+
 Headers = list[tuple[bytes, bytes]]
 
 SENT_AHEAD_MAX = 16
@@ -46,8 +49,9 @@ class Direct:
         """Who sent this: the peer, or whom a proxy that we trust names."""
         if self.proxies is None or peer not in self.proxies:
             return peer
-        named = next((value for name, value in headers if name == b"x-forwarded-for"), b"")
-        return self.proxies.get_trusted_client_address(named.decode("latin-1"))[0] or peer
+        # All of them: some proxies add a line of their own below one that the client has made up.
+        named = b",".join(value for name, value in headers if name == b"x-forwarded-for").decode("latin-1")
+        return self.proxies.get_trusted_client_address(named)[0][:ADDRESS_CHARS_MAX] or peer
 
     def answer(self, status: int, default_headers: Headers, *, last: bool, retry_after: float) -> bytes:
         """The bytes of an answer. Made once a second: the server's date header is part of it."""
