@@ -11,6 +11,7 @@ import pytest
 
 from hookonce.errors import ConfigurationError
 from hookonce.server import protocol
+from hookonce.server.direct import Direct, ProxyHeaders
 from tests.server.running import (
     BOUND_SECONDS,
     Served,
@@ -264,3 +265,14 @@ def test_lenient_parser_is_refused_at_start(monkeypatch):
     monkeypatch.setattr(httptools, "HttpRequestParser", Lenient)
     with pytest.raises(ConfigurationError):
         protocol.refuse_lenient_parser()
+
+
+def test_a_made_up_address_is_not_believed():
+    """A client sends a line of its own, its proxy adds another below it: the address is the one that the proxy saw."""
+    direct = Direct(None, None, {}, ProxyHeaders(["127.0.0.1"]))
+    forwarded = b"x-forwarded-for"
+    assert direct.address_of("127.0.0.1", [(forwarded, b"6.6.6.6"), (forwarded, b"10.1.2.3")]) == "10.1.2.3"
+    assert direct.address_of("127.0.0.1", [(forwarded, b"6.6.6.6, 10.1.2.3")]) == "10.1.2.3"
+    assert direct.address_of("10.9.9.9", [(forwarded, b"6.6.6.6")]) == "10.9.9.9"
+    assert direct.address_of("127.0.0.1", []) == "127.0.0.1"
+    assert len(direct.address_of("127.0.0.1", [(forwarded, b"x" * 60_000)])) < 100
