@@ -732,3 +732,11 @@ def test_it_drains_as_long_as_it_is_told_to(shell):
         assert server.send("shop", "order.paid")["accepted"] == 1
         eventually(lambda: shell.lines("list", "--state", "processed"))
         eventually(lambda: server.process.send_signal(signal.SIGTERM) or server.process.poll() == 0)
+
+
+def test_check_says_which_promise_the_cluster_can_give(shell, pg_dsn):
+    """Without a standby an accepted event is on one machine: said, not hidden (F06)."""
+    shell("--database", pg_dsn, "migrate")
+    seen = json.loads(shell("--database", pg_dsn, "check", "--json", code=None).stdout)
+    assert seen["database"]["standbys"] == "none: an accepted event is on one machine"
+    assert (seen["database"]["fsync"], seen["database"]["synchronous_commit"]) == ("on", "on")

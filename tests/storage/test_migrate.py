@@ -271,6 +271,59 @@ def test_no_index_of_ours_depends_on_a_collation(own_postgres: str) -> None:
     assert other == []
 
 
+def test_one_key_in_one_table_decides(own_postgres: str) -> None:
+    """Uniqueness is over the key alone, on a table that is not partitioned: no column can let a duplicate in (F13)."""
+    with psycopg.connect(own_postgres) as conn:
+        found = conn.execute(
+            "SELECT c.relkind::text, pg_get_indexdef(i.indexrelid), i.indpred IS NULL FROM pg_index i"
+            " JOIN pg_class c ON c.oid = i.indrelid WHERE i.indexrelid = 'hookonce_receipt_key'::regclass AND i.indisunique"
+        ).fetchall()
+    [(kind, definition, whole)] = found
+    assert (kind, definition.rpartition(" ")[2], whole) == ("r", "(key)", True)
+
+
+def test_what_every_attempt_changes_is_in_no_index(own_postgres: str) -> None:
+    """Pages have room for new versions of a row, and counters, claims and errors touch no index (F36)."""
+    with psycopg.connect(own_postgres) as conn:
+        definitions = conn.execute("SELECT indexdef FROM pg_indexes WHERE tablename = 'hookonce_receipt'").fetchall()
+        [(options,)] = conn.execute(
+            "SELECT reloptions FROM pg_class WHERE oid = 'hookonce_receipt'::regclass"
+        ).fetchall()
+    often = ("attempts", "crashes", "token", "claim_id", "lease_until", "last_error", "processed_at")
+    assert [text for (text,) in definitions for name in often if re.search(rf"\b{name}\b", text)] == []
+    assert {option.partition("=")[0] for option in options} >= {"fillfactor", "autovacuum_vacuum_scale_factor"}
+
+
+def test_a_receipt_says_all_that_is_asked_of_it(dialect: Dialect, request: pytest.FixtureRequest) -> None:
+    """Who sent what when, where it stands, what was tried: each a column, and never empty where it decides something."""
+    if dialect == "postgres":
+        with psycopg.connect(request.getfixturevalue("fresh_postgres")) as conn:
+            columns: dict[str, bool] = dict(
+                conn.execute(
+                    "SELECT attname, attnotnull FROM pg_attribute WHERE attrelid = 'hookonce_receipt'::regclass AND attnum > 0"
+                ).fetchall()
+            )
+    else:
+        conn3 = sqlite3.connect(request.getfixturevalue("fresh_sqlite"))
+        rows = conn3.execute("PRAGMA table_info(hookonce_receipt)").fetchall()
+        conn3.close()
+        columns = {row[1]: bool(row[3] or row[5]) for row in rows}
+    never_empty = {"id", "key", "source", "received_at", "state", "attempts", "due_at", "body_digest", "secret_id"}
+    may_be = {
+        "account",
+        "event_id",
+        "delivery_id",
+        "type",
+        "object_id",
+        "event_time",
+        "version_key",
+        "processed_at",
+        "result",
+    }
+    assert never_empty <= {name for name, filled in columns.items() if filled}
+    assert may_be | {"last_error"} <= {name for name, filled in columns.items() if not filled}
+
+
 @pytest.mark.parametrize("state", [*STATES, "Received", "", "done"])
 def test_only_known_states_are_stored(dialect: Dialect, state: str, request: pytest.FixtureRequest) -> None:
     """The database itself refuses a state that is none, so a bug cannot hide an event from the claim."""

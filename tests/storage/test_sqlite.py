@@ -22,6 +22,7 @@ from hookonce.flow.accept import Acceptor
 from hookonce.model import Verdict
 from hookonce.storage.connect import backend_factory
 from hookonce.storage.migrate import migrate
+from hookonce.storage.operation import Operation, Rows, Statement
 from hookonce.storage.sqlite import (
     BEGIN,
     COMMIT,
@@ -243,6 +244,25 @@ async def test_nobody_sees_busy(fresh_sqlite: Path, library: str) -> None:
     assert [one.verdict for one in stored] == [Verdict.ACCEPTED] * 200
     for backend in backends:
         await backend.close()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_step_that_only_reads_at_first_can_write(fresh_sqlite: Path, library: str) -> None:
+    """It has the write lock from its beginning: nobody who knows nothing of our turns can write in between (F51)."""
+    module = choose_module(library)
+    backend = SqliteBackend(SqliteFile(fresh_sqlite, module=module))
+    stranger = module.connect(fresh_sqlite, isolation_level=None, timeout=0, check_same_thread=False)
+
+    def reads_then_writes() -> Operation[Rows]:
+        yield Statement("receipt_standing", {"id": 1})
+        with pytest.raises(module.OperationalError, match="locked"):
+            stranger.execute("DELETE FROM hookonce_body")
+        return (yield Statement("receipt_discard", {"id": 1, "from_state": "received"}))
+
+    assert await backend.run(reads_then_writes()) == []
+    stranger.execute("DELETE FROM hookonce_body")
+    stranger.close()
+    await backend.close()
 
 
 def test_the_claim_reads_the_due_index(fresh_sqlite: Path) -> None:
