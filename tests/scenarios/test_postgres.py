@@ -46,7 +46,7 @@ def test_work_is_cut(on_postgres: Arena, postgres: PostgresServer) -> None:
         worker = arena.shop("worker", url=through(proxy, arena), lease=2.0)
         sender = arena.sender(seed=32, rate=150.0)
         share = {"commit": 0.3, "mark": 0.1, "lock": 0.05, "settle": 0.1, "claim": 0.05, "suspect": 0.02}
-        proxy.cut(share, most=CUTS)
+        proxy.cut(share, most=CUTS // 2)
         until(lambda: proxy.done, 60.0, lambda: f"the cuts are made: {proxy.cuts}")
         sender.finish()
         report = arena.check()

@@ -24,55 +24,63 @@ from tests.server.running import (
 )
 
 BODY = body_of("evt_smuggled")
-HEAD = b"POST /webhooks/stripe HTTP/1.1\r\nHost: test\r\n" + signature(BODY)
 SIZE = b"%d" % len(BODY)
 CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 
-AMBIGUOUS = {
-    "both lengths": HEAD + b"Content-Length: " + SIZE + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKED,
-    "both lengths, other order": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + CHUNKED,
-    "two lengths": HEAD + b"Content-Length: " + SIZE + b"\r\nContent-Length: 6\r\n\r\n" + BODY,
-    "the same length twice": HEAD + (b"Content-Length: " + SIZE + b"\r\n") * 2 + b"\r\n" + BODY,
-    "a list of lengths": HEAD + b"Content-Length: " + SIZE + b", 7\r\n\r\n" + BODY,
-    "a signed length": HEAD + b"Content-Length: +" + SIZE + b"\r\n\r\n" + BODY,
-    "a negative length": HEAD + b"Content-Length: -1\r\n\r\n" + BODY,
-    "a space before the colon": HEAD + b"Content-Length : " + SIZE + b"\r\n\r\n" + BODY,
-    "an empty length": HEAD + b"Content-Length:\r\n\r\n" + BODY,
-    "a folded header": HEAD + b"X-A: b\r\n c\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "a folded length": HEAD + b"Content-Length: " + SIZE + b"\r\n 7\r\n\r\n" + BODY,
-    "a folded coding": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKED,
-    "an unknown coding": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKED,
-    "a coding after chunked": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNKED,
-    "a coding before chunked": HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKED,
-    "chunked twice": HEAD + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n" + CHUNKED,
-    "a control character in the coding": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKED,
-    "a quoted coding": HEAD + b'Transfer-Encoding: "chunked"\r\n\r\n' + CHUNKED,
-    "chunks in HTTP/1.0": HEAD.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED,
-    "bare line feeds": (HEAD + b"Content-Length: " + SIZE + b"\r\n\r\n").replace(b"\r\n", b"\n") + BODY,
-    "bare carriage returns": (HEAD + b"Content-Length: " + SIZE + b"\r\n\r\n").replace(b"\r\n", b"\r") + BODY,
-    "a chunk size that is none": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY + b"\r\n0\r\n\r\n",
-    "a chunk size in C": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x" + CHUNKED,
-    "a chunk size below zero": HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\na\r\n0\r\n\r\n",
-    "a chunk size without end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\n",
-    "chunks with bare line feeds": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED.replace(b"\r\n", b"\n"),
-    "a chunk longer than it says": HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n" + BODY + b"\r\n0\r\n\r\n",
-    "a zero byte in a header": HEAD + b"X-A: a\0b\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "two hosts": HEAD + b"Host: other\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "HTTP/2.0 in text": HEAD.replace(b"1.1", b"2.0") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "HTTP/1.2": HEAD.replace(b"1.1", b"1.2") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "a path outside ASCII": HEAD.replace(b"/stripe", b"/\xff") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
-    "an offer, and both lengths": HEAD
-    + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
-    + CHUNKED,
-    "CONNECT": b"CONNECT other:443 HTTP/1.1\r\nHost: other\r\n\r\n",
-    "no request at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
-}
+
+def signed_head() -> bytes:
+    """The beginning of a request whose body is BODY."""
+    return b"POST /webhooks/stripe HTTP/1.1\r\nHost: test\r\n" + signature(BODY)
+
+
+def ambiguous() -> dict[str, bytes]:
+    """Requests that two servers may read in two ways, validly signed: a signature lasts as long as a clock allows."""
+    head = signed_head()
+    return {
+        "both lengths": head + b"Content-Length: " + SIZE + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKED,
+        "both lengths, other order": head + b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n" + CHUNKED,
+        "two lengths": head + b"Content-Length: " + SIZE + b"\r\nContent-Length: 6\r\n\r\n" + BODY,
+        "the same length twice": head + (b"Content-Length: " + SIZE + b"\r\n") * 2 + b"\r\n" + BODY,
+        "a list of lengths": head + b"Content-Length: " + SIZE + b", 7\r\n\r\n" + BODY,
+        "a signed length": head + b"Content-Length: +" + SIZE + b"\r\n\r\n" + BODY,
+        "a negative length": head + b"Content-Length: -1\r\n\r\n" + BODY,
+        "a space before the colon": head + b"Content-Length : " + SIZE + b"\r\n\r\n" + BODY,
+        "an empty length": head + b"Content-Length:\r\n\r\n" + BODY,
+        "a folded header": head + b"X-A: b\r\n c\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "a folded length": head + b"Content-Length: " + SIZE + b"\r\n 7\r\n\r\n" + BODY,
+        "a folded coding": head + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKED,
+        "an unknown coding": head + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKED,
+        "a coding after chunked": head + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNKED,
+        "a coding before chunked": head + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKED,
+        "chunked twice": head + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n" + CHUNKED,
+        "a control character in the coding": head + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKED,
+        "a quoted coding": head + b'Transfer-Encoding: "chunked"\r\n\r\n' + CHUNKED,
+        "chunks in HTTP/1.0": head.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED,
+        "bare line feeds": (head + b"Content-Length: " + SIZE + b"\r\n\r\n").replace(b"\r\n", b"\n") + BODY,
+        "bare carriage returns": (head + b"Content-Length: " + SIZE + b"\r\n\r\n").replace(b"\r\n", b"\r") + BODY,
+        "a chunk size that is none": head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "a chunk size in C": head + b"Transfer-Encoding: chunked\r\n\r\n0x" + CHUNKED,
+        "a chunk size below zero": head + b"Transfer-Encoding: chunked\r\n\r\n-1\r\na\r\n0\r\n\r\n",
+        "a chunk size without end": head + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\n",
+        "chunks with bare line feeds": head + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKED.replace(b"\r\n", b"\n"),
+        "a chunk longer than it says": head + b"Transfer-Encoding: chunked\r\n\r\n1\r\n" + BODY + b"\r\n0\r\n\r\n",
+        "a zero byte in a header": head + b"X-A: a\0b\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "two hosts": head + b"Host: other\r\nContent-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "HTTP/2.0 in text": head.replace(b"1.1", b"2.0") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "HTTP/1.2": head.replace(b"1.1", b"1.2") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "a path outside ASCII": head.replace(b"/stripe", b"/\xff") + b"Content-Length: " + SIZE + b"\r\n\r\n" + BODY,
+        "an offer, and both lengths": head
+        + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + CHUNKED,
+        "CONNECT": b"CONNECT other:443 HTTP/1.1\r\nHost: other\r\n\r\n",
+        "no request at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64),
+    }
 
 
 def test_smuggling_corpus(database):
     """What can be read in two ways is answered 400 and stored by nobody; afterwards the server is as before."""
     with Served(database) as served:
-        seen = {name: status_of(served.exchange(request)) for name, request in AMBIGUOUS.items()}
+        seen = {name: status_of(served.exchange(request)) for name, request in ambiguous().items()}
         assert {name: status for name, status in seen.items() if status != 400} == {}
         assert served.post("evt_smuggled") == 202
         assert "Traceback" not in served.output()
@@ -80,12 +88,13 @@ def test_smuggling_corpus(database):
 
 def test_unambiguous_requests_pass(database):
     """The same body is accepted with a length, in chunks, in chunks with an extension, and after a 100 Continue."""
-    plain = HEAD + b"Content-Length: " + SIZE + b"\r\n"
+    head = signed_head()
+    plain = head + b"Content-Length: " + SIZE + b"\r\n"
     with Served(database) as served:
         assert status_of(served.exchange(plain + b"\r\n" + BODY)) == 202
-        assert status_of(served.exchange(HEAD + b"Transfer-Encoding: Chunked\r\n\r\n" + CHUNKED)) == 200
+        assert status_of(served.exchange(head + b"Transfer-Encoding: Chunked\r\n\r\n" + CHUNKED)) == 200
         extended = CHUNKED.replace(b"\r\n", b";a=b\r\n", 1)
-        assert status_of(served.exchange(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + extended)) == 200
+        assert status_of(served.exchange(head + b"Transfer-Encoding: chunked\r\n\r\n" + extended)) == 200
         with served.connect() as sock:
             sock.sendall(plain + b"Expect: 100-continue\r\n\r\n")
             assert sock.recv(100).startswith(b"HTTP/1.1 100")

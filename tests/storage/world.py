@@ -136,7 +136,9 @@ class World:
 
     async def slot(self) -> SyncSlot | AsyncSlot:
         """A lane as the worker has it: in a thread, or on this loop."""
-        return SyncSlot(self.backend) if self.runner.colour == "sync" else AsyncSlot(await self.lane())
+        if self.runner.colour == "sync":
+            return SyncSlot(self.backend, share=False)
+        return AsyncSlot(await self.lane(), share=False)
 
     async def ask_engine(self, text: str) -> Any:
         """One value, over a connection of the application's engine."""

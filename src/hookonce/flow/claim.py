@@ -28,9 +28,11 @@ def new_claim_id() -> ClaimId:
     return ClaimId(uuid.uuid4().hex)
 
 
-def claim_due(*, limit: int, lease_seconds: float, now: float | None) -> Operation[list[Claim]]:
+def claim_due(
+    *, limit: int, lease_seconds: float, now: float | None, claim_id: ClaimId | None = None
+) -> Operation[list[Claim]]:
     """Take what is due, oldest first, at most `limit`."""
-    claim_id = new_claim_id()
+    claim_id = claim_id or new_claim_id()
     rows = yield Statement(
         "receipt_claim", {"limit": limit, "lease_seconds": lease_seconds, "claim_id": claim_id, "now": now}
     )
@@ -39,9 +41,11 @@ def claim_due(*, limit: int, lease_seconds: float, now: float | None) -> Operati
     return sorted((_claim(row, claim_id) for row in rows), key=lambda claim: claim.id)
 
 
-def claim_suspect(*, lease_seconds: float, crashes_max: int, now: float | None) -> Operation[Suspect | None]:
+def claim_suspect(
+    *, lease_seconds: float, crashes_max: int, now: float | None, claim_id: ClaimId | None = None
+) -> Operation[Suspect | None]:
     """Take over one receipt whose worker died, or that has seen a worker die before."""
-    claim_id = new_claim_id()
+    claim_id = claim_id or new_claim_id()
     rows = yield Statement(
         "receipt_claim_suspect",
         {
@@ -61,6 +65,12 @@ def release(claims: Sequence[Claim], *, now: float | None) -> Operation[int]:
     rows = yield Many(
         "receipt_release", [(c.id, c.token) for c in ordered], {"claim_id": ordered[0].claim_id, "now": now}
     )
+    return len(rows)
+
+
+def disown(claim_ids: Sequence[ClaimId], *, now: float | None) -> Operation[int]:
+    """Hand back, uncounted, what was claimed under these ids by somebody who never heard the answer."""
+    rows = yield Many("receipt_disown", [(claim_id,) for claim_id in claim_ids], {"now": now})
     return len(rows)
 
 

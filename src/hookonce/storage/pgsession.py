@@ -35,6 +35,9 @@ _READ: Mapping[int, Callable[[bytes], Any]] = {
 }
 """Binary results by type: bool, bytea, int8, int4, text, float8. Our statements return no others."""
 
+LOOK_SECONDS = 0.2
+"""An answer that is this long in coming is looked for without being told."""
+
 _GOOD = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
@@ -54,6 +57,7 @@ class PgSession:
         self._waiter: asyncio.Future[list[PGresult]] | None = None
         self._results: list[PGresult] = []
         self._watched = True
+        self._look: asyncio.TimerHandle | None = None
         conn.add_notice_handler(self._hear)
         self._loop.add_reader(self._fd, self._readable)
 
@@ -110,12 +114,16 @@ class PgSession:
             self._loop.remove_reader(self._fd)
             self._loop.remove_writer(self._fd)
         self._watched = False
+        if self._look is not None:
+            self._look.cancel()
 
     async def _ask(self, send: Callable[..., None], *arguments: Any) -> PGresult:
         waiter = self._waiter = self._loop.create_future()
         send(*arguments)
         if self._pg.flush():
             self._loop.add_writer(self._fd, self._writable)
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
         results = await waiter
         for result in results:
             if result.status not in _GOOD:
@@ -123,24 +131,35 @@ class PgSession:
         last: PGresult = results[-1]
         return last
 
+    def _look_again(self) -> None:
+        """A socket that was reset is no longer watched by uvloop, which tells nobody: the answer would be waited for forever."""
+        self._look = None
+        if self._waiter is not None and self._watched:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
+            self._readable()
+
     def _readable(self) -> None:
+        broken: psycopg.Error | None = None
         try:
-            self._pg.consume_input()
-            waiter = self._waiter
-            if waiter is None:
-                if self._pg.status != pq.ConnStatus.OK:
-                    self._gone()
-                return
-            while not self._pg.is_busy():
-                result = self._pg.get_result()
-                if result is None:
-                    results, self._results, self._waiter = self._results, [], None
-                    if not waiter.done():
-                        waiter.set_result(results)
-                    return
-                self._results.append(result)
+            self._read()
+            if self._pg.status != pq.ConnStatus.OK:
+                broken = psycopg.OperationalError("the connection is gone")
         except psycopg.Error as error:
-            self._gone(error)
+            broken = error
+        if broken is not None:
+            # Now, not when the session is dropped: libpq has closed the socket, and the next connection gets its number.
+            self._gone(broken)
+
+    def _read(self) -> None:
+        self._pg.consume_input()
+        while self._waiter is not None and not self._pg.is_busy():
+            result = self._pg.get_result()
+            if result is None:
+                waiter, results, self._results, self._waiter = self._waiter, self._results, [], None
+                if not waiter.done():
+                    waiter.set_result(results)
+                return
+            self._results.append(result)
 
     def _writable(self) -> None:
         try:
@@ -149,12 +168,12 @@ class PgSession:
         except psycopg.Error as error:
             self._gone(error)
 
-    def _gone(self, error: Exception | None = None) -> None:
+    def _gone(self, error: Exception) -> None:
         self._unwatch()
         self._pg.finish()
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
-            waiter.set_exception(error or psycopg.OperationalError("the server closed the connection"))
+            waiter.set_exception(error)
 
     def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
         if (notice.severity_nonlocalized or notice.severity) == "WARNING":

@@ -152,6 +152,8 @@ class SqliteLane:
         pass
 
     def commit(self) -> None:
+        if self._aborted:  # a connection class of the user's own has no gate that would say so
+            raise HandlerTimeout(TOO_LONG)
         self._conn.execute(COMMIT)
         self._file.checkpoint_if_large(self._conn)
         self._release()

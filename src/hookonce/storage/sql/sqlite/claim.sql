@@ -43,3 +43,11 @@ SET state = 'received', attempts = r.attempts - 1, claim_id = NULL, lease_until 
 WHERE r.id = :id AND r.state = 'processing' AND r.token = :token AND r.claim_id = :claim_id
 RETURNING id;
 
+-- name: receipt_disown
+-- columns: claim_id text
+-- The claim was committed, but its answer was lost: nobody works on it, and nobody died.
+UPDATE hookonce_receipt AS r
+SET state = 'received', attempts = r.attempts - 1, claim_id = NULL, lease_until = NULL,
+    due_at = coalesce(:now, (julianday('now') - 2440587.5) * 86400.0)
+WHERE r.state = 'processing' AND r.claim_id = :claim_id
+RETURNING id;
