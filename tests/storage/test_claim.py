@@ -11,7 +11,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from hookonce.flow.claim import claim_due, release
+from hookonce.flow.claim import claim_due, disown, release
 from hookonce.flow.settle import settle
 from hookonce.model import Outcome, Result, State
 from hookonce.storage.operation import Operation, Statement
@@ -199,6 +199,19 @@ async def test_release_gives_the_attempt_back(plain: World) -> None:
     again = await plain.claim()
     assert [claim.token for claim in again] == [2, 2]
     assert await plain.backend.run(release(claims, now=None), single=True) == 0
+
+
+async def test_a_claim_that_nobody_heard_of_is_handed_back(plain: World) -> None:
+    """Known by its id alone: handed back uncounted, other claims are left alone, and asking again does nothing."""
+    await plain.accept(arrival(1), arrival(2))
+    unheard, other = await plain.claim(1), await plain.claim(1)
+    ids = [unheard[0].claim_id]
+    assert await plain.backend.run(disown(ids, now=None), single=True) == 1
+    assert plain.sql("SELECT id, state, attempts, crashes, token FROM hookonce_receipt ORDER BY id") == [
+        (unheard[0].id, "received", 0, 0, 1),
+        (other[0].id, "processing", 1, 0, 1),
+    ]
+    assert await plain.backend.run(disown(ids, now=None), single=True) == 0
 
 
 @pytest.mark.parametrize(
