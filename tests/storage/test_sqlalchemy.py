@@ -156,9 +156,13 @@ async def test_lanes_are_no_more_than_the_pool(pg_dsn: str) -> None:
 
 
 async def test_the_orm_is_flushed_before_the_mark(alchemy: World) -> None:
-    """What a handler added and did not flush is committed with the mark."""
+    """What a handler added and did not flush is written before the mark, and committed with it."""
+    words: list[str] = []
+    engine = alchemy.engine if alchemy.runner.colour == "sync" else alchemy.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", lambda _conn, _cursor, text, *_: words.append(text.split()[0]))
     claim = await alchemy.one_claim()
     await alchemy.handle(alchemy.turn(claim, adds("a")))
+    assert words.index("INSERT") < words.index("UPDATE")
     assert alchemy.effects() == ["a"]
     assert alchemy.receipt("state") == ("processed",)
 
