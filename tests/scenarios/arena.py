@@ -4,7 +4,7 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,18 @@ class Outcome:
     kills: int
     seconds: float
     report: Report
+    stops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is, for whoever watches it."""
+
+    seconds: float
+    kills: int
+    stops: int
+    deliveries: int
+    acknowledged: int
 
 
 RELEASING = Mix(slow=0.5, once=0.05)
@@ -144,10 +156,19 @@ def kill_at_points(
     return Outcome("killed at every point", len(cases), time.monotonic() - began, report)
 
 
-def kill_at_random(arena: Arena, seconds: float, *, receivers: int, workers: int, seed: int = 1) -> Outcome:
-    """Kill receivers and workers at random moments, each replaced at once, under load."""
+STOP_SHARE = 0.2
+STOP_SECONDS = (0.2, 1.8)
+"""Shorter and longer than the lease of one second; never so long that an accept behind it runs out of its time."""
+TELL_SECONDS = 3.0
+
+
+def kill_at_random(
+    arena: Arena, seconds: float, *, seed: int = 1, tell: Callable[[Progress], None] | None = None
+) -> Outcome:
+    """Kill receivers and workers at random moments, each replaced at once, and stop some for a while, under load."""
     began = time.monotonic()
     chance = random.Random(seed)
+    receivers, workers = (1, 2) if arena.is_sqlite else (2, 2)
     ports = [free_port() for _ in range(receivers)]
     options: dict[str, Any] = {"crashes_max": NEVER, "standby": True}
     team: list[tuple[Role, int]] = [("receiver", port) for port in ports] + [("worker", 0)] * workers
@@ -157,16 +178,38 @@ def kill_at_random(arena: Arena, seconds: float, *, receivers: int, workers: int
         process.begin()
         process.ready()
     sender = arena.sender(ports=ports, seed=seed, rate=400.0)
-    kills = 0
-    while time.monotonic() - began < seconds:
-        time.sleep(chance.uniform(0.02, 0.3))  # the moment is what is random here
-        number = chance.randrange(len(team))
-        running[number].kill()
-        running[number].close()
-        kills += 1
-        running[number], (role, port) = spare[number], team[number]
-        running[number].begin()
-        spare[number] = arena.shop(role, port=port, **options)
+    stopped: dict[int, float] = {}
+    kills = stops = 0
+    told = began
+    try:
+        while (now := time.monotonic()) - began < seconds:
+            if tell is not None and now - told >= TELL_SECONDS:
+                told = now
+                tell(Progress(now - began, kills, stops, sender.tally.deliveries, len(sender.tally.acknowledged)))
+            # Drawn whether they are used or not: so the victims are the same for the same seed.
+            pause, victim, stop = chance.uniform(0.02, 0.3), chance.randrange(len(team)), chance.random() < STOP_SHARE
+            stop_seconds = chance.uniform(*STOP_SECONDS)
+            time.sleep(pause)  # the moment is what is random here
+            for number in [number for number, wake_at in stopped.items() if wake_at < time.monotonic()]:
+                running[number].signal(signal.SIGCONT)
+                del stopped[number]
+            if stop:
+                if victim not in stopped:
+                    running[victim].signal(signal.SIGSTOP)
+                    stopped[victim] = time.monotonic() + stop_seconds
+                    stops += 1
+                continue
+            stopped.pop(victim, None)
+            running[victim].kill()
+            running[victim].close()
+            kills += 1
+            running[victim], (role, port) = spare[victim], team[victim]
+            running[victim].begin()
+            spare[victim] = arena.shop(role, port=port, **options)
+    finally:
+        # Also when this is interrupted: the sender waits for the answer of one that is stopped.
+        for number in stopped:
+            running[number].signal(signal.SIGCONT)
     sender.finish()
     report = check(arena.url, arena.log)
     for process in running:
@@ -174,4 +217,4 @@ def kill_at_random(arena: Arena, seconds: float, *, receivers: int, workers: int
         process.terminate()
     for process in spare:
         process.kill()
-    return Outcome("killed at random", kills, time.monotonic() - began, report)
+    return Outcome("killed at random", kills, time.monotonic() - began, report, stops)

@@ -48,13 +48,13 @@ def test_an_error_at_every_point(arena: Arena) -> None:
 
 @pytest.mark.parametrize("seed", [1])
 def test_killed_at_random(arena: Arena, seed: int) -> None:
-    """Receivers and workers killed at random moments under load: lost 0, doubled 0, missing 0."""
-    team = {"receivers": 1, "workers": 1} if arena.is_sqlite else {"receivers": 2, "workers": 2}
-    outcome = kill_at_random(arena, SECONDS, seed=seed, **team)
+    """Receivers and workers killed and stopped at random moments under load: lost 0, doubled 0, missing 0."""
+    outcome = kill_at_random(arena, SECONDS, seed=seed)
     report = outcome.report
     print(
-        f"\nacknowledged {report.acknowledged}, kills {outcome.kills}, lost {len(report.lost)}, "
-        f"doubled {len(report.doubled)}, missing {len(report.missing)}"
+        f"\nacknowledged {report.acknowledged}, kills {outcome.kills}, stops {outcome.stops}, "
+        f"lost {len(report.lost)}, doubled {len(report.doubled)}, missing {len(report.missing)}"
     )
     assert report.ok, str(report)
     assert outcome.kills > SECONDS
+    assert outcome.stops > 0
