@@ -250,7 +250,9 @@ class Anything(RuleBasedStateMachine):
     @property
     def lost(self) -> list[Claim]:
         """Turns that are over, in the hands of whoever has not heard of it."""
-        return [claim for claim in self.claims if not self.holds(claim)]
+        lost = [claim for claim in self.claims if not self.holds(claim)]
+        # First those whose event is in other hands now: there is the most to destroy.
+        return [claim for claim in lost if self.expected.rows[self.name(claim)].state == "processing"] or lost
 
     def mates(self, first: Claim) -> list[Claim]:
         """What was claimed with it. Who got what in a race is chance, and what follows must not depend on chance."""
