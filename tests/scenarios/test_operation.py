@@ -24,13 +24,14 @@ def test_rolling_restart(arena: Arena) -> None:
     """One process after the other ends on SIGTERM and is replaced, under load: nothing is lost, no crash is counted."""
     ports = [free_port() for _ in range(2)]
     team: list[tuple[Role, int]] = [("receiver", ports[0]), ("receiver", ports[1]), ("worker", 0), ("worker", 0)]
-    running = [arena.shop(role, port=port) for role, port in team]
+    # The lease of production: with a shorter one a machine that stalls for a second looks like a death.
+    running = [arena.shop(role, port=port, lease=10.0) for role, port in team]
     sender = arena.sender(ports=ports, seed=21, rate=300.0, mix=Mix(slow=0.05))
     for number in (*range(4), *range(4)):
         sender.acknowledge(100)
         role, port = team[number]
         running[number].terminate()
-        running[number] = arena.shop(role, port=port)
+        running[number] = arena.shop(role, port=port, lease=10.0)
     sender.finish()
     report = arena.check()
     assert report.crashes == 0

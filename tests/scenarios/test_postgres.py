@@ -27,7 +27,7 @@ def test_accept_is_cut(on_postgres: Arena, postgres: PostgresServer) -> None:
     arena = on_postgres
     with Proxy(postgres.port) as proxy:
         arena.shop("receiver", url=through(proxy, arena))
-        arena.shop("worker")
+        arena.shop("worker", lease=10.0)
         sender = arena.sender(seed=31, rate=500.0)
         proxy.cut({"accept": 0.5, "duplicate": 0.3}, most=CUTS)
         until(lambda: proxy.done, 60.0, lambda: f"the cuts are made: {proxy.cuts} {sender.tally.statuses}")
@@ -61,7 +61,7 @@ def test_the_answer_to_a_claim_is_lost(on_postgres: Arena, postgres: PostgresSer
         arena.shop("receiver")
         arena.send(*[make_event(number, "invoice.paid", seed=33) for number in range(5)])
         proxy.cut({"claim": 1.0}, most=1, moments=("after",))
-        arena.shop("worker", url=through(proxy, arena), lease=0.3)
+        arena.shop("worker", url=through(proxy, arena), lease=2.0)
         for statement in ("suspect", "claim", "suspect", "claim", "suspect"):
             until(lambda: proxy.done, 10.0, lambda: f"the answer is lost: {proxy.cuts}")
             proxy.cut({statement: 1.0}, most=1, moments=("after",))
