@@ -37,6 +37,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[list[str], Settings]:
     add("--connections", type=numbers, help="of accept (default: 1,16,64,256)")
     add("--backlog", type=int, help="events in drain (default: 20,000)")
     add("--sizes", type=numbers, help="stored receipts in growth (default: 10000,100000,1000000)")
+    add("--growth-events", type=int, help="events of one measurement in growth (default: 40,000)")
     add("--sleep", type=float, help="seconds that the handler in duplicates sleeps (default: 5)")
     add("--copies", type=int, default=1_000, help="of the event in duplicates (default: 1,000)")
     add("--profile", action="store_true", help="accept, drain: also record flame graphs and self times with py-spy")
@@ -62,7 +63,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         warm_seconds=1.0 if quick else 2.0,
         backlog=chosen(given.backlog, 20_000, 2_000),
         sizes=chosen(given.sizes, (10_000, 100_000, 1_000_000), (1_000, 10_000)),
-        growth_events=2_000 if quick else 10_000,
+        growth_events=chosen(given.growth_events, 40_000, 2_000),
         sleep=chosen(given.sleep, 5.0, 2.0),
         copies=given.copies,
         profile=given.profile,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks import machine, profiling, wrk
+from benchmarks import events, machine, profiling, wrk
 from benchmarks.databases import TITLES, Database, Kind, Lab, Postgres
-from benchmarks.processes import Server
+from benchmarks.processes import HOOKONCE, Server
 from benchmarks.report import Goal, Report, median, ratio, spread
 from benchmarks.settings import Settings
 
@@ -65,7 +65,11 @@ class Samples:
 
 
 def ours(kind: Kind) -> str:
-    return f"hookonce, {TITLES[kind]}"
+    return f"{HOOKONCE}, {TITLES[kind]}"
+
+
+def mounted(kind: Kind) -> str:
+    return f"inbox.asgi() in uvicorn, {TITLES[kind]}"
 
 
 def by_hand(kind: Kind) -> str:
@@ -75,7 +79,8 @@ def by_hand(kind: Kind) -> str:
 def cases(settings: Settings) -> Iterator[Case]:
     yield Case(ECHO, "benchmarks.apps.echo:app")
     for kind in settings.kinds:
-        yield Case(ours(kind), "benchmarks.apps.receiver:app", kind, "hookonce_receipt")
+        yield Case(ours(kind), HOOKONCE, kind, "hookonce_receipt")
+        yield Case(mounted(kind), "benchmarks.apps.receiver:app", kind, "hookonce_receipt")
         yield Case(by_hand(kind), "benchmarks.apps.hand:app", kind, "hand_receipt")
 
 
@@ -136,7 +141,18 @@ def _empty(case: Case, lab: Lab, shared: Database | None) -> Database | None:
 
 
 def _environment(database: Database | None) -> dict[str, str]:
-    return {"BENCH_DATABASE": database.url} if database else {}
+    """What the applications read, and what `hookonce serve` reads. The rate limits stay, where they refuse nothing."""
+    if database is None:
+        return {}
+    return {
+        "BENCH_DATABASE": database.url,
+        "HOOKONCE_DATABASE": database.url,
+        "HOOKONCE_SOURCES__STRIPE__PROVIDER": "stripe",
+        "HOOKONCE_SOURCES__STRIPE__SECRETS": events.SECRET,
+        "HOOKONCE_SERVER__SOURCE_RATE": "1000000000",
+        "HOOKONCE_SERVER__ADDRESS_RATE": "1000000000",
+        "HOOKONCE_LOG__LEVEL": "warning",
+    }
 
 
 def _rows(case: Case, load: wrk.Load, database: Database) -> int:
@@ -150,7 +166,7 @@ def profile(settings: Settings, lab: Lab) -> None:
     seconds = max(8.0, settings.seconds)
     for kind in settings.kinds:
         database = lab.new(kind)
-        with Server("benchmarks.apps.receiver:app", _environment(database), lab.folder) as server:
+        with Server(HOOKONCE, _environment(database), lab.folder) as server:
             wrk.run(server.port, PATH, connections=PROFILE_CONNECTIONS, seconds=1, folder=lab.folder)
             for suffix in ("svg", "raw"):
                 target = settings.output / f"profile-accept-{kind}.{suffix}"

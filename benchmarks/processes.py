@@ -30,16 +30,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+HOOKONCE = "hookonce serve"
+"""Not an application: our own server, as its users start it."""
+
+
+def command(app: str, port: int) -> list[str]:
+    if app == HOOKONCE:
+        return ["-m", "hookonce", "serve", "--listen", f"127.0.0.1:{port}", "--path", "/"]
+    options = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    return ["-m", "uvicorn", app, "--port", str(port), *options]
+
+
 class Server:
-    """One uvicorn process (httptools, uvloop) with one application."""
+    """One process: uvicorn (httptools, uvloop) with one application, or `hookonce serve`."""
 
     def __init__(self, app: str, extra: Mapping[str, str], folder: Path) -> None:
         self.port = free_port()
         self._log = folder / f"server-{self.port}.log"
-        options = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", app, "--port", str(self.port), *options],
+                [sys.executable, *command(app, self.port)],
                 cwd=ROOT,
                 env=environment(extra),
                 stdout=log,

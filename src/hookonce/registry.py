@@ -21,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ATTEMPTS_MAX = 12
 CRASHES_MAX = 3
+TYPES_MAX = 1_000
+"""Event types for which the handler is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Source:
     def __init__(self, endpoint: Endpoint, register: Callable[[Handler], None]) -> None:
         self.endpoint = endpoint
         self.handlers: list[Handler] = []
+        self._found: dict[str | None, Handler | None] = {}
         self._register = register
 
     @property
@@ -127,6 +130,7 @@ class Source:
                 self._check(handler)
                 self._register(handler)
                 self.handlers.append(handler)
+                self._found.clear()
             return function
 
         return decorate
@@ -144,10 +148,14 @@ class Source:
 
     def handler_for(self, event_type: str | None) -> Handler | None:
         """The handler with the most exact pattern: a plain type before a glob, a longer glob before a shorter one."""
+        if event_type in self._found:
+            return self._found[event_type]
         exact = [h for h in self.handlers if h.pattern == event_type]
-        if exact:
-            return exact[0]
-        return max((h for h in self.handlers if h.takes(event_type)), key=lambda h: len(h.pattern), default=None)
+        taking = exact or sorted((h for h in self.handlers if h.takes(event_type)), key=lambda h: -len(h.pattern))
+        found = taking[0] if taking else None
+        if len(self._found) < TYPES_MAX:
+            self._found[event_type] = found
+        return found
 
 
 class _Unconfigured:

@@ -23,7 +23,7 @@ from hookonce.errors import (
     Unavailable,
     Unreadable,
 )
-from hookonce.flow.settle import ERROR_CHARS_MAX, applied, decide, describe, skipped
+from hookonce.flow.settle import APPLIED, ERROR_CHARS_MAX, SKIPPED, decide, describe
 from hookonce.model import EDGES, Claim, ClaimId, ReceiptId, Result, State
 from hookonce.registry import Handler
 
@@ -96,8 +96,8 @@ def test_parked_twice_is_too_early_for_good() -> None:
 
 def test_success_has_two_names() -> None:
     """Applied by a handler, or skipped for want of one: processed in both cases."""
-    assert (applied().state, applied().result) == (State.PROCESSED, Result.APPLIED)
-    assert (skipped().state, skipped().result) == (State.PROCESSED, Result.SKIPPED)
+    assert (APPLIED.state, APPLIED.result) == (State.PROCESSED, Result.APPLIED)
+    assert (SKIPPED.state, SKIPPED.result) == (State.PROCESSED, Result.SKIPPED)
 
 
 def test_infrastructure_waits_are_spread() -> None:

@@ -211,9 +211,9 @@ class Acceptor:
         await self._store.close()
 
     def _groups_allowed(self) -> int:
-        # While commits are fast one group at a time is best: the next gathers meanwhile. Where the disk or the
-        # network makes them slow, more of them travel side by side.
-        return min(self._store.groups_max, 2 + int(self._commit_seconds / 0.004))
+        # While commits are fast one group at a time is best: the next gathers meanwhile, and larger groups cost less.
+        # Where the disk or the network makes them slow, more of them travel side by side.
+        return min(self._store.groups_max, 1 + int(self._commit_seconds / 0.004))
 
     def _start_group(self, loop: asyncio.AbstractEventLoop) -> None:
         self._flushing += 1

@@ -16,13 +16,10 @@ INFRASTRUCTURE_DELAY_SECONDS = 2.0
 """The wait after something failed that no handler is to blame for."""
 
 
-def applied() -> Outcome:
-    return Outcome(state=State.PROCESSED, result=Result.APPLIED)
+APPLIED = Outcome(state=State.PROCESSED, result=Result.APPLIED)
 
-
-def skipped() -> Outcome:
-    """No handler takes this type: it is kept, and can be replayed when one does."""
-    return Outcome(state=State.PROCESSED, result=Result.SKIPPED)
+SKIPPED = Outcome(state=State.PROCESSED, result=Result.SKIPPED)
+"""No handler takes this type: it is kept, and can be replayed when one does."""
 
 
 def decide(error: BaseException, claim: Claim, handler: Handler, chance: float) -> Outcome:

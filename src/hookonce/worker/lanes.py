@@ -21,7 +21,7 @@ class SyncSlot:
 
     def __init__(self, backend: Backend, *, share: bool) -> None:
         self._lane: Lane = backend.lane()
-        self._share = share and self._lane.groups
+        self.shares = share and self._lane.groups
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.usable = True
         threading.Thread(target=self._work, name="hookonce-lane", daemon=True).start()
@@ -71,7 +71,7 @@ class SyncSlot:
 
     def _run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
         """One transaction for all, or one for each where they may not share: still one way through the queue."""
-        if self._share or len(turns) == 1 or is_batch(turns):
+        if self.shares or len(turns) == 1 or is_batch(turns):
             return run_sync(turns, self._lane, limits)
         done: list[Done] = []
         for turn in turns:
@@ -90,7 +90,7 @@ class AsyncSlot:
 
     def __init__(self, lane: AsyncLane, *, share: bool) -> None:
         self._lane = lane
-        self._share = share and lane.groups
+        self.shares = share and lane.groups
         self.usable = True
 
     async def run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
@@ -106,7 +106,7 @@ class AsyncSlot:
         return task.result()
 
     async def _run(self, turns: Sequence[Turn], limits: Limits) -> list[Done]:
-        if self._share or len(turns) == 1 or is_batch(turns):
+        if self.shares or len(turns) == 1 or is_batch(turns):
             return await run_async(turns, self._lane, limits)
         done: list[Done] = []
         for turn in turns:
@@ -137,14 +137,20 @@ class Slots:
         self._share = share
         self._idle: dict[Colour, list[Slot]] = {"sync": [], "async": []}
         self.free = count
+        self.shares = False
+        """Whether events share transactions here: known once there is a lane."""
 
     async def take(self, colour: Colour) -> Slot:
         """A lane for somebody who has counted himself in by lowering `free`."""
         if self._idle[colour]:
             return self._idle[colour].pop()
-        if colour == "sync":
-            return SyncSlot(self._backend, share=self._share)
-        return AsyncSlot(await self._backend.async_lane(), share=self._share)
+        slot = (
+            SyncSlot(self._backend, share=self._share)
+            if colour == "sync"
+            else AsyncSlot(await self._backend.async_lane(), share=self._share)
+        )
+        self.shares = slot.shares
+        return slot
 
     def give_back(self, colour: Colour, slot: Slot) -> None:
         if slot.usable:

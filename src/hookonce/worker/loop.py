@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from hookonce.clock import Clock
@@ -21,7 +22,7 @@ from hookonce.errors import Conflict, DiskFailure, HandlerTimeout, LostClaim, St
 from hookonce.failpoints import fp
 from hookonce.flow import claim as claiming
 from hookonce.flow.handle import Done, Limits, Turn
-from hookonce.flow.settle import applied, decide, settle, skipped
+from hookonce.flow.settle import APPLIED, SKIPPED, decide, settle
 from hookonce.model import Claim, ClaimId, Outcome, Result, State
 from hookonce.registry import CRASHES_MAX, Handler, Registry
 from hookonce.storage.backend import Backend, Colour
@@ -37,6 +38,9 @@ OUTAGE_SECONDS = 1.0
 GROUP_MAX = 32
 GROUP_SECONDS = 0.02
 QUICK_SECONDS = 0.005
+QUICK_LANES = 4
+"""Lanes that work on shared transactions at once. More of them only take the interpreter from each other."""
+
 CONFLICTS_MAX = 10
 CLAIM_MAX = 512
 NOBODY_SECONDS = 5.0
@@ -80,6 +84,7 @@ class Worker:
         self._pace: dict[str, float] = {}
         self._limit = max(8, settings.concurrency * 2)
         self._wake = asyncio.Event()
+        self._quick = 0
         self._suspects_at = 0.0
         self._unheard: dict[ClaimId, float] = {}
         self._suspect: _Ready | None = None
@@ -263,16 +268,21 @@ class Worker:
 
     def _hand_out(self) -> None:
         while self._ready and self._slots.free > 0:
-            self._start(self._next_group())
+            quick = self._shares(self._ready[0])
+            if quick and self._quick == QUICK_LANES:
+                return
+            self._start(self._next_group(), quick=quick)
 
-    def _start(self, group: list[_Ready]) -> None:
+    def _start(self, group: list[_Ready], *, quick: bool = False) -> None:
         self._slots.free -= 1
+        self._quick += quick
         task = asyncio.ensure_future(self._work(group))
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(partial(self._over, quick=quick))
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, task: asyncio.Task[None], *, quick: bool) -> None:
         self._slots.free += 1
+        self._quick -= quick
         self._running.discard(task)
         self._wake.set()
         if not task.cancelled() and task.exception() is not None:
@@ -312,9 +322,17 @@ class Worker:
     def _groups(self, handler: Handler | None) -> bool:
         return self._pace_of(handler) <= QUICK_SECONDS
 
+    def _shares(self, ready: _Ready) -> bool:
+        """Whether this turn will share a transaction with others."""
+        handler = ready.turn.handler
+        return (
+            self._slots.shares and not ready.alone and (handler is None or handler.batch == 1) and self._groups(handler)
+        )
+
     def _fair_share(self) -> int:
         """Few events are spread over the free lanes rather than queued in one transaction."""
-        return -(-(len(self._ready) + 1) // max(1, self._slots.free))  # with the one that was taken already
+        lanes = min(self._slots.free, QUICK_LANES - self._quick) if self._slots.shares else self._slots.free
+        return -(-(len(self._ready) + 1) // max(1, lanes))  # with the one that was taken already
 
     def _pace_of(self, handler: Handler | None) -> float:
         """What a handler took lately; unknown is slow. Only quick handlers share a transaction."""
@@ -374,7 +392,7 @@ class Worker:
         for one in done:
             claim = one.turn.claim
             if one.error is None:
-                self._report(claim, applied() if one.result == Result.APPLIED else skipped())
+                self._report(claim, APPLIED if one.result == Result.APPLIED else SKIPPED)
             elif isinstance(one.error, LostClaim):
                 self._report_lost(claim)
             elif isinstance(one.error, DiskFailure):
