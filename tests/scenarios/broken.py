@@ -60,8 +60,9 @@ def no_check_in_the_work_transaction() -> None:
     """Take the event and mark it without asking whether it is still ours."""
 
     def unfenced(text: str) -> str:
-        for check in ("r.state = 'processing' AND ", "AND r.state = 'processing'"):
-            text = text.replace(check, "")
+        for asked in ("r.state", "r.state || ''"):
+            for check in (f"{asked} = 'processing' AND ", f"AND {asked} = 'processing'"):
+                text = text.replace(check, "")
         for style in ("%(claim_id)s", ":claim_id"):
             text = text.replace(f"AND r.claim_id = {style}", "")
         for name in ("mine.token", "done.token", ":token", "%(token)s"):

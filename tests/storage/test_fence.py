@@ -26,7 +26,7 @@ WORDS = {
     # The parameter stays in the text, so that drivers that count them still find it.
     "token": (r"r\.token = (\S+)", {"sqlite": r"\1 IS NOT NULL", "postgres": r"\1::text IS NOT NULL"}),
     "claim_id": (r"r\.claim_id = (\S+)", {"sqlite": r"\1 IS NOT NULL", "postgres": r"\1::text IS NOT NULL"}),
-    "state": (r"r\.state = 'processing'", {"sqlite": "1 = 1", "postgres": "true"}),
+    "state": (r"r\.state(?: \|\| '')? = 'processing'", {"sqlite": "1 = 1", "postgres": "true"}),
     "xid": (r"pg_current_xact_id\(\)::text = (\S+)", {"postgres": r"\1::text IS NOT NULL"}),
 }
 

@@ -73,6 +73,30 @@ def test_the_claim_reads_the_due_index(own_postgres: str) -> None:
             assert "Index Cond: (due_at <= " in plan, plan
 
 
+@pytest.mark.parametrize("name", ["work_lock", "work_mark", "receipt_release", "receipt_settle"])
+def test_rows_are_found_by_id_whatever_the_statistics_say(own_postgres: str, name: str) -> None:
+    """Analyzed when nothing was due, a queue of many is not read for the few rows that a worker has in hand."""
+    values = {
+        **{"id": 5, "token": 1, "claim_id": "x", "xid": "1", "now": None, "limit_ms": "1", "idle_ms": "1"},
+        **{"state": "retrying", "result": None, "error": None, "delay_seconds": 1.0, "counted": 1},
+    }
+    rows = (
+        "INSERT INTO hookonce_receipt (key, source, body_digest, secret_id, correlation_id, address, received_at, state,"
+        " due_at) SELECT sha256((n || '{0}')::bytea), 's', '', 'x', 'c', 'a', now(), '{0}', now()"
+        " FROM generate_series(1, {1}) AS n"
+    )
+    with psycopg.connect(own_postgres, autocommit=True) as conn:
+        conn.execute("ALTER TABLE hookonce_receipt SET (autovacuum_enabled = off)")
+        conn.execute(rows.format("processed", PROCESSED).encode())
+        conn.execute("ANALYZE hookonce_receipt")
+        conn.execute(rows.format("received", 1_000).encode())
+        block = load("postgres", "pyformat")[name]
+        many = {column: [values[column]] for column, _ in block.columns}
+        plan = "\n".join(line for (line,) in conn.execute(f"EXPLAIN {block.text}".encode(), {**values, **many}))
+    assert "hookonce_receipt_pkey" in plan, plan
+    assert "hookonce_receipt_due" not in plan, plan
+
+
 async def test_the_suite_of_steps_under_serializable(own: World) -> None:
     """With SERIALIZABLE as the database's default, four receivers and four workers at once still do their work."""
     setting(own.where, "default_transaction_isolation", "serializable")

@@ -53,7 +53,7 @@ UPDATE hookonce_receipt AS r
 SET state = 'received', attempts = r.attempts - 1, claim_id = NULL, lease_until = NULL,
     due_at = coalesce(to_timestamp(:now::float8), clock_timestamp())
 FROM unnest(:id::int8[], :token::int8[]) AS mine (id, token)
-WHERE r.id = mine.id AND r.state = 'processing' AND r.token = mine.token AND r.claim_id = :claim_id
+WHERE r.id = mine.id AND r.state || '' = 'processing' AND r.token = mine.token AND r.claim_id = :claim_id
 RETURNING r.id;
 
 -- name: receipt_disown
