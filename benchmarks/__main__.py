@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accept, drain, duplicates, end_to_end, growth, machine, plots, report
+from benchmarks import accept, drain, duplicates, end_to_end, growth, machine, plots, report, verify
 from benchmarks.databases import KINDS, Lab
 from benchmarks.settings import Settings
 
@@ -17,6 +17,7 @@ SECTIONS: Mapping[str, Callable[[Settings, Lab], report.Report]] = {
     "growth": growth.run,
     "duplicates": duplicates.run,
     "end_to_end": end_to_end.run,
+    "verify": verify.run,
 }
 RESULTS = Path(__file__).with_name("results")
 

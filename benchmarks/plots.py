@@ -17,7 +17,9 @@ SECOND = "#d98e04"
 
 
 def draw(section: str, folder: Path) -> None:
-    """Draw a section's results; without matplotlib, say how to get it."""
+    """Draw a section's results; without matplotlib, say how to get it. A section that is only a table has no picture."""
+    if section not in PICTURES:
+        return
     try:
         import matplotlib as mpl
 

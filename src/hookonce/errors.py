@@ -128,6 +128,12 @@ class DiskFailure(StorageError):
     code = "HO128"
 
 
+class KeysUnavailable(HookonceError):
+    """The sender's public keys cannot be fetched, so that nothing of it can be verified for now."""
+
+    code = "HO131"
+
+
 class RowRefused(StorageError):
     """The database refuses this very row and would refuse it again."""
 

@@ -6,15 +6,17 @@ import asyncio
 import dataclasses
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hookonce.asgi.app import App, Desk
+from hookonce.asgi.examiner import Examiner
 from hookonce.clock import Clock, SystemClock
-from hookonce.errors import ConfigurationError
+from hookonce.errors import ConfigurationError, Reason, StorageError, VerificationError
 from hookonce.flow.accept import Acceptor
+from hookonce.flow.explain import Rejection, rejection_insert
 from hookonce.flow.receive import Bounds, Receiver
-from hookonce.model import Delivery, Stored
+from hookonce.model import Arrival, Delivery, Stored
 from hookonce.providers import Endpoint
 from hookonce.registry import Handler, Registry, Source, is_named_only, named_only
 from hookonce.storage.backend import Backend
@@ -55,6 +57,7 @@ class Inbox:
         self._wakes: list[Callable[[], None]] = []
         self._starts: list[Callable[..., None]] = []
         self._desk.accepted = self._wake_workers
+        self._desk.examiner = Examiner(self.registry, self._keep_rejection)
 
     # -- declare ----------------------------------------------------------------------------------------------
 
@@ -143,12 +146,27 @@ class Inbox:
         return WsgiApp(self._desk, self._submit_blocking, path=path)
 
     async def accept(self, source: str, body: bytes, headers: Mapping[str, str]) -> Stored:
-        """Accept without HTTP: a signed message from a queue. Raises VerificationError or StorageError."""
+        """Accept without HTTP: a signed message from a queue. Raises VerificationError or StorageError.
+
+        Of a batch the first event is told of; `accept_all` tells of every one.
+        """
+        stored = await self.accept_all(source, body, headers)
+        if not stored:
+            raise VerificationError(Reason.ID_MISSING, f"{source}: there is no event in this request")
+        return stored[0]
+
+    async def accept_all(self, source: str, body: bytes, headers: Mapping[str, str]) -> list[Stored]:
+        """As `accept`, for senders that put several events into one request. All of them share a commit."""
         raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        arrival = self._desk.receiver.arrive(Delivery(source, raw, body))
-        stored = await self._acceptor().submit(arrival)
-        self._desk.stored(arrival, stored)
-        return stored
+        delivery = Delivery(source, raw, body)
+        need = self._desk.receiver.needs(delivery)
+        if need is not None:
+            await asyncio.to_thread(need)
+        arrivals = self._desk.receiver.open(delivery).arrivals
+        outcomes = await asyncio.gather(*self._acceptor().submit_all(arrivals))
+        for arrival, stored in zip(arrivals, outcomes, strict=True):
+            self._desk.stored(arrival, stored)
+        return outcomes
 
     def _acceptor(self) -> Acceptor:
         """The acceptor of the running loop; each loop has connections of its own."""
@@ -160,17 +178,25 @@ class Inbox:
             acceptor = self._doors[loop] = Acceptor(self._factory(), self.clock)
         return acceptor
 
-    def _submit_blocking(self, arrival: Any) -> Stored:
+    def _submit_blocking(self, arrivals: Sequence[Arrival]) -> list[Stored | BaseException]:
         """Accept from a thread: all threads of a WSGI server share the commits of one background loop."""
         with self._background_lock:
             if self._background is None:
                 self._background = asyncio.new_event_loop()
                 threading.Thread(target=self._background.run_forever, name="hookonce-accept", daemon=True).start()
 
-        async def submit() -> Stored:
-            return await self._acceptor().submit(arrival)
+        async def submit() -> list[Stored | BaseException]:
+            try:
+                return await asyncio.gather(*self._acceptor().submit_all(arrivals), return_exceptions=True)
+            except StorageError as error:
+                return [error] * len(arrivals)
 
         return asyncio.run_coroutine_threadsafe(submit(), self._background).result()
+
+    def _keep_rejection(self, rejection: Rejection) -> None:
+        """Called by the examiner's thread, once a minute and source at most."""
+        operation = rejection_insert(rejection, now=self.clock.override)
+        asyncio.run(self.with_backend(lambda backend: backend.run(operation, within=5.0)))
 
     # -- work -------------------------------------------------------------------------------------------------
 

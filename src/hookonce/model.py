@@ -106,6 +106,17 @@ class Delivery:
     path: str = ""
     query: bytes = b""
     address: str = ""
+    method: str = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a sender is told when it is more than a status: the answer to a handshake, or an acknowledgement of its own."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +217,7 @@ def utc(epoch_seconds: float | None) -> datetime | None:
 __all__ = [
     "EDGES",
     "OPEN_STATES",
+    "Answer",
     "Arrival",
     "Claim",
     "ClaimId",

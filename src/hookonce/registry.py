@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import inspect
 import random
@@ -108,6 +109,7 @@ class Source:
         backoff: Backoff | Sequence[float] | float | None = None,
         timeout: float | None = None,
         batch: int = 1,
+        unknown_ok: bool = False,
     ) -> Callable[[F], F]:
         """Run the decorated function for these event types (globs: "invoice.*", "*").
 
@@ -117,6 +119,8 @@ class Source:
 
         def decorate(function: F) -> F:
             for pattern in types or ("*",):
+                if not unknown_ok:
+                    self._check_type(pattern, function)
                 handler = Handler(
                     function=function,
                     source=self.name,
@@ -134,6 +138,19 @@ class Source:
             return function
 
         return decorate
+
+    def _check_type(self, pattern: str, function: Callable[..., Any]) -> None:
+        """A type that the provider does not have is a typing error, or too new for us to know."""
+        known = self.endpoint.provider.types
+        if not known or any(fnmatch.fnmatchcase(one, pattern) for one in known):
+            return
+        near = difflib.get_close_matches(pattern, known, 1)
+        code = function.__code__
+        raise ConfigurationError(
+            f"{self.name} has no event type {pattern!r} ({code.co_filename}:{code.co_firstlineno})",
+            code="HO105",
+            do=f"{f'did you mean {near[0]!r}?  ' if near else ''}New or beta type: on({pattern!r}, unknown_ok=True)",
+        )
 
     def _check(self, handler: Handler) -> None:
         if handler.attempts_max < 1 or handler.batch < 1:

@@ -10,6 +10,7 @@ from hookonce.model import Claim
 
 accept_log = logging.getLogger("hookonce.accept")
 verify_log = logging.getLogger("hookonce.verify")
+explain_log = logging.getLogger("hookonce.explain")
 work_log = logging.getLogger("hookonce.work")
 
 FIELDS = ("source", "event_id", "type", "object_id", "receipt_id", "state", "correlation_id")

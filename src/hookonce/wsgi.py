@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from hookonce.asgi.app import Desk
-from hookonce.asgi.responses import NO, YES, headers_of
-from hookonce.errors import Reason, StorageError, VerificationError
+from hookonce.asgi.responses import Message, answer_messages
+from hookonce.errors import KeysUnavailable, Reason, VerificationError
 from hookonce.model import Arrival, Delivery, Stored
 
 Environ = dict[str, Any]
@@ -18,37 +18,56 @@ StartResponse = Callable[..., Any]
 class WsgiApp:
     """WSGI: POST `path`/<source>. The server bounds the time that a body may take; the size is bounded here."""
 
-    def __init__(self, desk: Desk, submit: Callable[[Arrival], Stored], *, path: str = "") -> None:
+    def __init__(
+        self, desk: Desk, submit: Callable[[Sequence[Arrival]], list[Stored | BaseException]], *, path: str = ""
+    ) -> None:
         self._desk = desk
         self._submit = submit
         self._prefix = path.rstrip("/") + "/"
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        status, retry_after = self._answer(environ)
-        headers = [(name.decode(), value.decode()) for name, value in headers_of(status, retry_after)]
+        start, end = self._answer(environ)
+        status: int = start["status"]
+        headers = [(name.decode(), value.decode()) for name, value in start["headers"]]
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
-        return [YES if status < 300 else NO]
+        return [end["body"]]
 
-    def _answer(self, environ: Environ) -> tuple[int, float]:
+    def _answer(self, environ: Environ) -> tuple[Message, Message]:
         desk = self._desk
         address = environ.get("REMOTE_ADDR", "")
         path = environ.get("PATH_INFO", "")
         source = path[len(self._prefix) :] if path.startswith(self._prefix) else ""
+        method = environ.get("REQUEST_METHOD", "")
         retry_after = desk.receiver.admit(source, address)
+        delivery = None
         try:
             if retry_after:
                 raise VerificationError(Reason.RATE_LIMITED)
-            if environ.get("REQUEST_METHOD") != "POST":
-                raise VerificationError(Reason.WRONG_METHOD)
-            body = _body(environ, desk.receiver.bounds.body_bytes_max)
+            body = _body(environ, desk.receiver.bounds.body_bytes_max) if method == "POST" else b""
             query = environ.get("QUERY_STRING", "").encode("latin-1")
-            arrival = desk.receiver.arrive(Delivery(source, _headers(environ), body, path, query, address))
+            delivery = Delivery(source, _headers(environ), body, path, query, address, method)
+            return self._open(delivery)
         except VerificationError as error:
-            return desk.refuse(source, address, error), retry_after
-        try:
-            return desk.stored(arrival, self._submit(arrival)), 0.0
-        except StorageError as error:
-            return desk.unavailable(arrival, error), desk.resend_after()
+            return desk.no(source, desk.refuse(source, address, error, delivery), retry_after)
+
+    def _open(self, delivery: Delivery) -> tuple[Message, Message]:
+        desk = self._desk
+        greeted = desk.receiver.greet(delivery)
+        if greeted is not None:
+            return answer_messages(desk.greeted(delivery.source, greeted))
+        if delivery.method != "POST":
+            raise VerificationError(Reason.WRONG_METHOD)
+        need = desk.receiver.needs(delivery)
+        if need is not None:
+            try:
+                need()
+            except KeysUnavailable as error:
+                return desk.no(delivery.source, desk.unverifiable(delivery.source, error), desk.resend_after())
+        opened = desk.receiver.open(delivery)
+        if opened.answer is not None:
+            return answer_messages(desk.greeted(delivery.source, opened.answer))
+        outcomes = self._submit(opened.arrivals)
+        return desk.answer(delivery.source, opened.arrivals, outcomes)
 
 
 def _body(environ: Environ, bytes_max: int) -> bytes:

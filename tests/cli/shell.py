@@ -1,5 +1,6 @@
 """The command line as users have it: real processes, in a folder of their own, with an environment of their own."""
 
+import http.client
 import json
 import os
 import re
@@ -127,6 +128,16 @@ class Running:
 
     def send(self, *arguments: str, code: int = 0) -> Any:
         return self.shell.json("send", *arguments, "--to", self.address, code=code)
+
+    def post(self, source: str, body: bytes, headers: dict[str, str], query: str = "") -> int:
+        """One request as it is, and the status that came back."""
+        host, _, port = self.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=SECONDS)
+        try:
+            connection.request("POST", f"/webhooks/{source}{f'?{query}' if query else ''}", body, headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
 
     def settled(self, count: int) -> list[Any]:
         """Wait until that many receipts are there and none is on its way."""

@@ -429,13 +429,13 @@ def test_quiet_leaves_data_only(shell):
 def test_migrate_prints_lists_and_applies(both, tmp_path):
     """--sql and --dry-run change nothing; a second migrate finds nothing to do."""
     if "HOOKONCE_DATABASE" not in both.environment:
-        assert both("migrate", "--dry-run").stdout == "001_initial\n"
+        assert both("migrate", "--dry-run").stdout == "001_initial\n002_rejection\n"
         printed = both("migrate", "--sql").stdout
         assert "CREATE TABLE hookonce_receipt" in printed
         with sqlite3.connect(tmp_path / "by_hand.db") as conn:
             conn.executescript(printed)
         assert both.json("migrate", "--database", "sqlite:///by_hand.db")["applied"] == []
-        assert both.json("migrate")["applied"] == ["001_initial"]
+        assert both.json("migrate")["applied"] == ["001_initial", "002_rejection"]
     assert both.json("migrate")["applied"] == []
     assert both("migrate", "--dry-run").stdout == ""
 
@@ -660,7 +660,7 @@ def test_looking_at_migrations_makes_no_file(shell):
     """--sql and --dry-run run nothing, and leave nothing behind where there was no database."""
     before = sorted(shell.folder.iterdir())
     assert "CREATE TABLE hookonce_receipt" in shell("migrate", "--sql").stdout
-    assert shell.json("migrate", "--dry-run")["pending"] == ["001_initial"]
+    assert shell.json("migrate", "--dry-run")["pending"] == ["001_initial", "002_rejection"]
     assert sorted(path for path in shell.folder.iterdir() if path.name != "__pycache__") == before
 
 

@@ -286,3 +286,21 @@ def test_proxies_are_addresses_or_networks(folder):
     for wrong in ('["proxy.internal"]', '["10.0.0"]', "7", '["10.0.0.1/8"]'):
         [problem] = written(folder, f"[server]\ntrusted_proxies = {wrong}\n").problems
         assert problem.startswith("hookonce.toml:2: server.trusted_proxies is ")
+
+
+def test_a_private_key_is_for_development_only(tmp_path):
+    """A development key signs in the provider's name: a problem in production, a warning in development."""
+    from hookonce.config import load
+    from hookonce.providers import Discord
+    from hookonce.providers.known import REGISTERED
+
+    key = REGISTERED["discord"].new_secret().decode()
+    assert Discord(key)
+    file = tmp_path / "hookonce.toml"
+    for environment, problems, warnings in (("production", 1, 0), ("development", 0, 1)):
+        file.write_text(
+            f'environment = "{environment}"\n[sources.discord]\nprovider = "discord"\nsecrets = ["env:KEY"]\n'
+        )
+        found, wrong, doubtful = load(file=str(file), environ={"KEY": key}).endpoints()
+        assert (len(wrong), len(doubtful), len(found)) == (problems, warnings, 1 - problems)
+        assert key[40:80] not in " ".join([*wrong, *doubtful])

@@ -50,9 +50,9 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     facts, verify = Provider.facts, receive.verify
 
-    def watch_facts(self: Provider, delivery: Delivery) -> Facts:
+    def watch_facts(self: Provider, delivery: Delivery, outer: Any = None) -> Facts:
         seen.append("parse")
-        return facts(self, delivery)
+        return facts(self, delivery, outer)
 
     def watch_verify(*args: Any) -> Any:
         seen.append("verify")

@@ -14,7 +14,7 @@ import time
 
 from hookonce import Bounds, Event, Inbox, failpoints
 from hookonce.errors import DiskFailure
-from hookonce.providers.catalogue import Stripe
+from hookonce.providers import Stripe
 from hookonce.server import run_server
 
 SECRET = "whsec_test"

@@ -23,7 +23,7 @@ import psutil
 
 import hookonce
 from hookonce import Inbox
-from hookonce.providers.catalogue import Stripe
+from hookonce.providers import Stripe
 from hookonce.storage.migrate import migrate
 from tests.server.app import SECRET
 

@@ -77,8 +77,18 @@ def test_the_claim_reads_the_due_index(own_postgres: str) -> None:
 def test_rows_are_found_by_id_whatever_the_statistics_say(own_postgres: str, name: str) -> None:
     """Analyzed when nothing was due, a queue of many is not read for the few rows that a worker has in hand."""
     values = {
-        **{"id": 5, "token": 1, "claim_id": "x", "xid": "1", "now": None, "limit_ms": "1", "idle_ms": "1"},
-        **{"state": "retrying", "result": None, "error": None, "delay_seconds": 1.0, "counted": 1},
+        "id": 5,
+        "token": 1,
+        "claim_id": "x",
+        "xid": "1",
+        "now": None,
+        "limit_ms": "1",
+        "idle_ms": "1",
+        "state": "retrying",
+        "result": None,
+        "error": None,
+        "delay_seconds": 1.0,
+        "counted": 1,
     }
     rows = (
         "INSERT INTO hookonce_receipt (key, source, body_digest, secret_id, correlation_id, address, received_at, state,"

@@ -5,6 +5,7 @@ A cancelled request task changes nothing: the arrival belongs to its group, whic
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
@@ -12,10 +13,20 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from hookonce.asgi.body import Gone, read_body
-from hookonce.asgi.responses import RETRY_AFTER_SECONDS, STATUS_OF_REASON, UNAVAILABLE, messages, status_of
+from hookonce.asgi.examiner import Examiner
+from hookonce.asgi.responses import (
+    RETRY_AFTER_SECONDS,
+    STATUS_OF_REASON,
+    UNAVAILABLE,
+    Message,
+    answer_messages,
+    messages,
+    status_of,
+)
 from hookonce.errors import (
     Busy,
     DiskFailure,
+    KeysUnavailable,
     NotDurable,
     Reason,
     RowRefused,
@@ -26,7 +37,7 @@ from hookonce.errors import (
 from hookonce.failpoints import fp
 from hookonce.flow.accept import Acceptor
 from hookonce.flow.receive import Receiver
-from hookonce.model import Arrival, Delivery, Stored, Verdict
+from hookonce.model import Answer, Arrival, Delivery, Stored, Verdict
 from hookonce.registry import Registry
 from hookonce.telemetry import Counters, accept_log, log_event, verify_log
 
@@ -46,6 +57,7 @@ class Desk:
         self.counters = counters
         self.accepted: Callable[[], None] = lambda: None
         self.disk_failed: Callable[[DiskFailure], None] = lambda _: None
+        self.examiner = Examiner(registry, lambda _: None)
         self._refusals_second = 0
         self._refusals = 0
 
@@ -53,9 +65,12 @@ class Desk:
         """A source's name as a label: foreign names are not let into counters or logs."""
         return source if source in self.registry.sources else "unknown"
 
-    def refuse(self, source: str, address: str, error: VerificationError) -> int:
+    def refuse(self, source: str, address: str, error: VerificationError, delivery: Delivery | None = None) -> int:
         """Count, log and answer a request that is not let in. Logged without its body, and not more than a few a second."""
         self.counters.received[self.known(source), error.reason.value] += 1
+        request_id = self.examiner.name()
+        if delivery is not None:
+            self.examiner.look(request_id, delivery, error, self.receiver.now())
         second = int(time.monotonic())
         if second != self._refusals_second:
             self._refusals_second, self._refusals = second, 0
@@ -69,6 +84,7 @@ class Desk:
                 reason=error.reason.value,
                 seen=error.seen,
                 address=address,
+                request=request_id,
             )
         return STATUS_OF_REASON[error.reason]
 
@@ -86,6 +102,41 @@ class Desk:
         )
         if isinstance(error, DiskFailure):
             self.disk_failed(error)
+        return UNAVAILABLE
+
+    def answer(
+        self, source: str, arrivals: Sequence[Arrival], outcomes: Sequence[Stored | BaseException]
+    ) -> tuple[Message, Message]:
+        """One answer for all events of a request: yes only when every one of them is ours."""
+        status = 200
+        for arrival, outcome in zip(arrivals, outcomes, strict=True):
+            if isinstance(outcome, Stored):
+                status = max(status, self.stored(arrival, outcome))
+            elif isinstance(outcome, Exception):
+                status = max(status, self.unavailable(arrival, outcome))
+            else:
+                raise outcome
+        if status == UNAVAILABLE:
+            return self.no(source, status, self.resend_after())
+        acknowledge = self.registry.sources[source].endpoint.provider.acknowledge
+        return messages(status) if acknowledge is None else answer_messages(acknowledge)
+
+    def no(self, source: str, status: int, retry_after: float = 0.0) -> tuple[Message, Message]:
+        """A refusal. Some senders insist that it carries nothing at all."""
+        found = self.registry.sources.get(source)
+        bare = found is not None and found.endpoint.provider.profile.bare
+        return messages(status, retry_after, bare=bare)
+
+    def greeted(self, source: str, answer: Answer) -> Answer:
+        """Count and log a handshake. What was said in it may be a secret: it is not logged."""
+        self.counters.received[self.known(source), "handshake"] += 1
+        log_event(verify_log, logging.INFO, "handshake answered", source=self.known(source))
+        return answer
+
+    def unverifiable(self, source: str, error: KeysUnavailable) -> int:
+        """The sender's public keys could not be fetched: not its fault, so it is asked to come again."""
+        self.counters.received[self.known(source), "keys_unavailable"] += 1
+        log_event(verify_log, logging.ERROR, "cannot verify", source=self.known(source), error=error)
         return UNAVAILABLE
 
     def resend_after(self) -> float:
@@ -168,33 +219,55 @@ class App:
         client = scope.get("client")
         address: str = client[0] if client else ""
         source = self._source(scope)
+        method: str = scope["method"]
+        delivery = None
         try:
             retry_after = desk.receiver.admit(source, address)
             if retry_after:
                 raise VerificationError(Reason.RATE_LIMITED)
-            if scope["method"] != "POST":
-                raise VerificationError(Reason.WRONG_METHOD)
             bounds = desk.receiver.bounds
-            body = await read_body(receive, headers, bytes_max=bounds.body_bytes_max, seconds=bounds.body_seconds)
-            arrival = desk.receiver.arrive(
-                Delivery(source, headers, body, scope["path"], scope.get("query_string", b""), address)
-            )
+            body = b""
+            if method == "POST":
+                body = await read_body(receive, headers, bytes_max=bounds.body_bytes_max, seconds=bounds.body_seconds)
+            query = scope.get("query_string", b"")
+            delivery = Delivery(source, headers, body, scope["path"], query, address, method)
+            start, end = await self._answer(delivery)
         except VerificationError as error:
-            start, end = messages(desk.refuse(source, address, error), retry_after)
+            start, end = desk.no(source, desk.refuse(source, address, error, delivery), retry_after)
         except Gone:
             return
-        else:
-            start, end = messages(*await self._store(arrival))
         fp("accept.before_answer")
         await send(start)
         await send(end)
 
-    async def _store(self, arrival: Arrival) -> tuple[int, float]:
+    async def _answer(self, delivery: Delivery) -> tuple[Message, Message]:
+        desk = self._desk
+        greeted = desk.receiver.greet(delivery)
+        if greeted is not None:
+            return answer_messages(desk.greeted(delivery.source, greeted))
+        if delivery.method != "POST":
+            raise VerificationError(Reason.WRONG_METHOD)
+        need = desk.receiver.needs(delivery)
+        if need is not None:
+            try:
+                await asyncio.to_thread(need)
+            except KeysUnavailable as error:
+                return desk.no(delivery.source, desk.unverifiable(delivery.source, error), desk.resend_after())
+        opened = desk.receiver.open(delivery)
+        if opened.answer is not None:
+            return answer_messages(desk.greeted(delivery.source, opened.answer))
+        return await self._store(delivery.source, opened.arrivals)
+
+    async def _store(self, source: str, arrivals: Sequence[Arrival]) -> tuple[Message, Message]:
+        outcomes: Sequence[Stored | BaseException]
         try:
-            stored = await self._acceptor().submit(arrival)
+            if len(arrivals) == 1:
+                outcomes = [await self._acceptor().submit(arrivals[0])]
+            else:
+                outcomes = await asyncio.gather(*self._acceptor().submit_all(arrivals), return_exceptions=True)
         except StorageError as error:
-            return self._desk.unavailable(arrival, error), self._desk.resend_after()
-        return self._desk.stored(arrival, stored), 0.0
+            outcomes = [error] * len(arrivals)
+        return self._desk.answer(source, arrivals, outcomes)
 
     def _source(self, scope: Scope) -> str:
         path: str = scope["path"]

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from hookonce.errors import Reason
-from hookonce.model import Verdict
+from hookonce.model import Answer, Verdict
 
 Message = MutableMapping[str, Any]
 
@@ -50,10 +50,12 @@ def status_of(verdict: Verdict, *, plain_ok: bool) -> int:
     return 200 if plain_ok else STATUS_OF_VERDICT[verdict]
 
 
-def headers_of(status: int, retry_after: float = 0.0) -> list[tuple[bytes, bytes]]:
+def headers_of(status: int, retry_after: float = 0.0, *, bare: bool = False) -> list[tuple[bytes, bytes]]:
     """The headers of an answer. A sender that is told to wait is told how long."""
-    body = YES if status < 300 else NO
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    body = b"" if bare else YES if status < 300 else NO
+    headers = [(b"content-length", b"%d" % len(body))]
+    if not bare:
+        headers.insert(0, (b"content-type", b"application/json"))
     if status in (429, UNAVAILABLE):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(retry_after or RETRY_AFTER_SECONDS))))
     if status == 405:
@@ -63,12 +65,23 @@ def headers_of(status: int, retry_after: float = 0.0) -> list[tuple[bytes, bytes
     return headers
 
 
-def messages(status: int, retry_after: float = 0.0) -> tuple[Message, Message]:
+def messages(status: int, retry_after: float = 0.0, *, bare: bool = False) -> tuple[Message, Message]:
     """The two ASGI messages of an answer."""
-    if status in _READY and not retry_after:
+    if status in _READY and not retry_after and not bare:
         return _READY[status]
-    start = {"type": "http.response.start", "status": status, "headers": headers_of(status, retry_after)}
-    return start, {"type": "http.response.body", "body": YES if status < 300 else NO}
+    start = {"type": "http.response.start", "status": status, "headers": headers_of(status, retry_after, bare=bare)}
+    return start, {"type": "http.response.body", "body": b"" if bare else YES if status < 300 else NO}
+
+
+def answer_messages(answer: Answer) -> tuple[Message, Message]:
+    """The two ASGI messages of an answer that a provider asks for. Never to be taken for a page."""
+    headers = list(answer.headers)
+    if answer.status != 204:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+    if answer.body:
+        headers += [(b"content-type", answer.content_type.encode("latin-1")), (b"x-content-type-options", b"nosniff")]
+    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+    return start, {"type": "http.response.body", "body": answer.body}
 
 
 _READY: dict[int, tuple[Message, Message]] = {}

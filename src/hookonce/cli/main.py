@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import hookonce
-from hookonce.cli import check, listing, migrate, operate, send, settings, show
+from hookonce.cli import check, explain, listing, migrate, operate, providers, secrets, send, settings, show, verify
 from hookonce.cli import run as running
 from hookonce.cli.errors import BUG, DONE, FAILURES, INTERRUPTED, error_record, error_text, exit_code
 from hookonce.cli.options import Options, global_options
@@ -66,6 +66,10 @@ for command in (
     migrate.migrate,
     check.check,
     send.send,
+    verify.verify,
+    explain.explain,
+    providers.providers,
+    secrets.secrets,
     listing.list_receipts,
     show.show,
     operate.replay,

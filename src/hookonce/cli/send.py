@@ -80,7 +80,9 @@ def send(
         raise Refused(
             f"{target.netloc} is not this machine: samples are not sent to others by accident", do="add --yes-remote"
         )
-    created = None if seed is not None else int(time.time())
+    # Where the time that counts is in the body, the same bytes again would be too old.
+    stamp = getattr(endpoint.provider.scheme, "stamp", None)
+    created = None if seed is not None and not (stamp and stamp.at.startswith("body:")) else int(time.time())
     said = seed if seed is not None else str(time.time_ns())
     try:
         found = postings(

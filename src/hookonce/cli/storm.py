@@ -12,14 +12,16 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 from urllib.parse import SplitResult
 
+from hookonce.model import Delivery
 from hookonce.providers.base import Endpoint
+from hookonce.providers.directory import GENERIC
 from hookonce.providers.samples import Sample, sample
-from hookonce.schemes.base import active
+from hookonce.schemes.base import Described, active, with_headers
 
 ANSWER_SECONDS = 30.0
 ACCEPTED, DUPLICATE = 202, 200
@@ -73,19 +75,22 @@ def postings(
         own_id = event_id if event_id is None or events == 1 else f"{event_id}_{number}"
         message_id = own_id or f"msg_{hashlib.sha256(f'{kind} {one_seed}'.encode()).hexdigest()[:24]}"
         made = sample(endpoint.provider.name, kind, event_id=own_id, seed=one_seed, created=created)
-        made = _located(endpoint, Sample(body or made.body, made.headers), kind, message_id, exact=body is not None)
+        made = _located(
+            endpoint, Sample(body or made.body, made.headers, made.query), kind, message_id, exact=body is not None
+        )
         found.append(Posting(made, message_id))
     return found
 
 
 def _located(endpoint: Endpoint, made: Sample, kind: str, message_id: str, *, exact: bool) -> Sample:
     """For a sender described by the user: put the id and the type where that description says they are."""
-    if endpoint.provider.name != "hmac":
+    if endpoint.provider.name not in GENERIC or endpoint.provider.name == "standard_webhooks":
         return made
     headers = list(made.headers)
     body = made.body
     for locator, value in ((endpoint.provider.locators.event_id, message_id), (endpoint.provider.locators.type, kind)):
-        place = locator[0] if isinstance(locator, tuple) else locator
+        named = locator[0] if isinstance(locator, tuple) else locator
+        place = named if isinstance(named, str) else None
         where, _, path = (place or "").partition("|")[0].partition(":")
         if where == "header":
             headers.append((path.lower().encode("latin-1"), value.encode("latin-1")))
@@ -131,17 +136,30 @@ def fire(
         threads.shutdown(cancel_futures=True)  # interrupted: what has not begun is not sent
 
 
+def signed_request(endpoint: Endpoint, posting: Posting, url: SplitResult, now: float) -> Delivery:
+    """The request as its provider would send it now."""
+    made = posting.sample
+    query = "&".join(part for part in (url.query, made.query.decode()) if part)
+    unsigned = Delivery(endpoint.name, made.headers, made.body, url.path, query.encode())
+    secret = active(endpoint.secrets, now)[0]
+    scheme = endpoint.provider.scheme
+    if isinstance(scheme, Described):
+        return scheme.seal(unsigned, secret, now, posting.message_id)
+    return replace(
+        unsigned, headers=with_headers(made.headers, scheme.sign(made.body, secret, now, posting.message_id))
+    )
+
+
 def _post(endpoint: Endpoint, posting: Posting, url: SplitResult) -> Answer:
     now = time.time()
-    secret = active(endpoint.secrets, now)[0]
-    signed = endpoint.provider.scheme.sign(posting.sample.body, secret, now, posting.message_id)
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in [*posting.sample.headers, *signed]}
+    request = signed_request(endpoint, posting, url, now)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=ANSWER_SECONDS)
     began = time.monotonic()
     try:
-        target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
-        connection.request("POST", target, posting.sample.body, {**headers, "connection": "close"})
+        target = f"{url.path or '/'}{f'?{request.query.decode()}' if request.query else ''}"
+        connection.request("POST", target, request.body, {**headers, "connection": "close"})
         response = connection.getresponse()
         response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import tomllib
@@ -15,6 +14,7 @@ from hookonce.config.values import KEYS, TABLES, closest, did_you_mean, read_opt
 from hookonce.errors import ConfigurationError
 from hookonce.providers import PROVIDERS
 from hookonce.providers.base import NAME
+from hookonce.providers.directory import REQUIRED, options_of
 
 FILE_NAME = "hookonce.toml"
 SYSTEM_FILE = Path("/etc/hookonce/hookonce.toml")
@@ -163,7 +163,8 @@ class _Reader:
                 f"{where}: {name!r} cannot be a source's name: use lower-case letters, digits, - and _"
             )
         provider = given.pop("provider", None)
-        secrets = self._secrets(name, given.pop("secrets", None), where)
+        optional = provider is not None and getattr(PROVIDERS.get(str(provider.value)), "secret_optional", False)
+        secrets = self._secrets(name, given.pop("secrets", None), where, optional=optional)
         options: dict[str, Setting] = {}
         if provider is None:
             self.problems.append(f"{where}: sources.{name} has no provider: one of {', '.join(PROVIDERS)}")
@@ -178,29 +179,29 @@ class _Reader:
         return SourceSettings(name, called, options, secrets, where, sound=len(self.problems) == before)
 
     def _options(self, name: str, provider: str, given: Mapping[str, Setting], where: str) -> dict[str, Setting]:
-        parameters = dict(inspect.signature(PROVIDERS[provider]).parameters)
-        for own in ("secret", "name"):
-            parameters.pop(own, None)
+        known = options_of(provider)
         options = {}
         for key, setting in given.items():
-            if key not in parameters:
-                meant = did_you_mean(key, [*parameters, "provider", "secrets"])
+            if key not in known:
+                meant = did_you_mean(key, [*known, "provider", "secrets"])
                 self.problems.append(
                     f"{setting.origin}: there is no setting sources.{name}.{key} for {provider}{meant}"
                 )
                 continue
             try:
-                options[key] = Setting(key, read_option(key, parameters[key].default, setting.value), setting.origin)
+                options[key] = Setting(key, read_option(key, known[key], setting.value), setting.origin)
             except ValueError as error:
                 self.problems.append(
                     f"{setting.origin}: sources.{name}.{key} is {setting.value!r}, but must be {error}"
                 )
-        for key, parameter in parameters.items():
-            if parameter.default is parameter.empty and key not in given:
+        for key, default in known.items():
+            if default is REQUIRED and key not in given:
                 self.problems.append(f"{where}: sources.{name} needs {key}")
         return options
 
-    def _secrets(self, name: str, given: Setting | None, where: str) -> tuple[SecretReference, ...]:
+    def _secrets(self, name: str, given: Setting | None, where: str, *, optional: bool) -> tuple[SecretReference, ...]:
+        if given is None and optional:
+            return ()
         if given is None or given.value in ([], ""):
             self.problems.append(f'{where}: sources.{name} has no secrets: write secrets = ["env:NAME"]')
             return ()

@@ -12,6 +12,7 @@ from typing import Any
 from hookonce.errors import ConfigurationError
 from hookonce.model import Secret
 from hookonce.providers import PROVIDERS, Endpoint
+from hookonce.schemes.keys import is_private
 
 PREFIX = "HOOKONCE_"
 
@@ -98,18 +99,25 @@ class Config:
             if not source.sound:
                 continue
             whole = [secret for secret in secrets if secret is not None]
-            options = {name: setting.value for name, setting in source.options.items()}
             try:
+                options = {name: self._option(setting) for name, setting in source.options.items()}
                 # With a stand-in for a secret that could not be read, the rest is still checked.
-                endpoint = PROVIDERS[source.provider](whole or [_STAND_IN], name=source.name, **options)
+                given = whole or ([_stand_in(source.provider)] if source.secrets else None)
+                endpoint = PROVIDERS[source.provider](given, name=source.name, **options)
             except ConfigurationError as error:
                 problems += [f"{source.origin}: sources.{source.name}: {_line(problem)}" for problem in error.problems]
             except (TypeError, ValueError, AttributeError) as error:
                 problems.append(f"{source.origin}: sources.{source.name} cannot be used: {error}")
             else:
-                if secrets and len(whole) == len(secrets):
+                if len(whole) == len(secrets):
                     endpoints.append(endpoint)
         return endpoints, problems, warnings
+
+    def _option(self, setting: Setting) -> Any:
+        """Tokens and certificates may stand elsewhere, like secrets."""
+        if isinstance(setting.value, str) and setting.value.startswith(("env:", "file:")):
+            return self.read_secret(SecretReference(setting.value, None, setting.origin)).decode()
+        return setting.value
 
     def _secret(
         self, source: SourceSettings, reference: SecretReference, problems: list[str], warnings: list[str]
@@ -124,6 +132,12 @@ class Config:
             said = f"{where}: a secret stands in the file itself (fingerprint {secret.id})"
             if not self.development:
                 problems.append(f'{said}: move it and write "env:NAME" or "file:/path"')
+                return None
+            warnings.append(f"{said}: fine for development only")
+        if is_private(secret.value):
+            said = f"{where}: this is a private key ({secret}): whoever has it can send in the provider's name"
+            if not self.development:
+                problems.append(f"{said}; configure the provider's public key")
                 return None
             warnings.append(f"{said}: fine for development only")
         if secret.not_after is not None and secret.not_after <= datetime.now(UTC):
@@ -150,6 +164,12 @@ class Config:
 
 
 _STAND_IN = Secret(value=b"whsec_" + base64.b64encode(b"stands in for one that is missing"))
+
+
+def _stand_in(provider: str) -> Secret:
+    """A secret of the right form, so that only what is wrong is said to be wrong."""
+    make = getattr(PROVIDERS[provider], "new_secret", None)
+    return _STAND_IN if make is None else Secret(value=make())
 
 
 def _line(problem: object) -> str:

@@ -168,6 +168,10 @@ TABLES = frozenset(name.partition(".")[0] for name in KEYS if "." in name)
 def read_option(key: str, default: object, value: object) -> object:
     """A provider's option in the type that its default has."""
     match default:
+        case None if key == "tolerance":
+            return read_seconds(value)
+        case None if isinstance(value, bool):
+            raise ValueError("a text")
         case bool():
             if isinstance(value, bool):
                 return value
@@ -182,6 +186,8 @@ def read_option(key: str, default: object, value: object) -> object:
             return _texts(value)
         case _ if isinstance(value, list):
             return _texts(value)
+        case None if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
+            return dict(value)
         case _:
             if isinstance(value, str):
                 return value

@@ -155,6 +155,7 @@ class _Waiting:
     arrival: Arrival
     tell: Tell
     since: float
+    batch: object = None
     told: bool = False
 
     def answer(self, outcome: Stored | Exception) -> None:
@@ -189,11 +190,25 @@ class Acceptor:
         self.submit_to(arrival, partial(_resolve, future))
         return future
 
+    def submit_all(self, arrivals: Sequence[Arrival]) -> list[asyncio.Future[Stored]]:
+        """Queue the events of one request. They share a commit, so that a crash leaves all of them or none."""
+        if len(self._waiting) + len(arrivals) > self._waiting_max:
+            raise Busy(f"{len(self._waiting)} arrivals wait for the database already")
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in arrivals]
+        batch = object()
+        for arrival, future in zip(arrivals, futures, strict=True):
+            self._enqueue(_Waiting(arrival, partial(_resolve, future), time.monotonic(), batch))
+        return futures
+
     def submit_to(self, arrival: Arrival, tell: Tell) -> None:
         """Queue one arrival; `tell` is called once, when it is stored or has failed."""
         if len(self._waiting) >= self._waiting_max:
             raise Busy(f"{len(self._waiting)} arrivals wait for the database already")
-        self._waiting.append(_Waiting(arrival, tell, time.monotonic()))
+        self._enqueue(_Waiting(arrival, tell, time.monotonic()))
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
         if self._flushing < self._groups_allowed():
             self._start_group(asyncio.get_running_loop())
         elif not self._sweeping:
@@ -223,7 +238,7 @@ class Acceptor:
 
     async def _flush(self) -> None:
         while self._waiting:
-            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_MAX))]
+            group = self._next_group()
             began = time.monotonic()
             try:
                 await self._write(group)
@@ -232,6 +247,13 @@ class Acceptor:
             self._commit_seconds += 0.2 * (time.monotonic() - began - self._commit_seconds)
         # Here, not in a callback of the task: whoever submits next must not count on a group that has ended.
         self._flushing -= 1
+
+    def _next_group(self) -> list[_Waiting]:
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), GROUP_MAX))]
+        batch = group[-1].batch
+        while batch is not None and self._waiting and self._waiting[0].batch is batch:
+            group.append(self._waiting.popleft())
+        return group
 
     async def _write(self, group: list[_Waiting]) -> None:
         deadline = group[0].since + self._budget

@@ -124,6 +124,16 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretUse:
+    """How many events a secret signed, and when the last one came."""
+
+    source: str
+    secret_id: str
+    events: int
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How much there is of what."""
 
@@ -177,6 +187,12 @@ def counted(*, now: float | None) -> Operation[Counts]:
         tuple((source, verdict, count) for source, verdict, count in deliveries),
         oldest[0][0],
     )
+
+
+def secret_uses(*, events: int) -> Operation[list[SecretUse]]:
+    """Which secrets signed the newest receipts, and when last."""
+    rows = yield Statement("secret_uses", {"events": events})
+    return [SecretUse(*row) for row in rows]
 
 
 def headers_of(kept: bytes) -> Iterator[tuple[str, str]]:

@@ -5,20 +5,25 @@ Nothing is parsed, stored or deduplicated before the signature has been checked.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from hookonce.clock import Clock
 from hookonce.errors import Reason, VerificationError
 from hookonce.failpoints import fp
 from hookonce.flow.verify import verify, verify_nobody
-from hookonce.model import Arrival, Delivery, Facts, receipt_key
+from hookonce.model import Answer, Arrival, Delivery, Facts, Verified, receipt_key
+from hookonce.providers.base import Greet
+from hookonce.providers.locate import NOT_JSON
 from hookonce.registry import Registry, Source
+from hookonce.schemes.base import active
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -26,6 +31,8 @@ BODY_BYTES_MAX = 1 << 20
 BODY_SECONDS = 10.0
 HEADERS_NOT_KEPT = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"set-cookie"})
 ADDRESSES_MAX = 10_000
+EVENTS_MAX = 1_000
+"""Events in one request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,14 @@ class Buckets:
         return wait
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was in a verified request: events, or a handshake that has an answer of its own."""
+
+    arrivals: tuple[Arrival, ...] = ()
+    answer: Answer | None = None
+
+
 class Receiver:
     """From request parts to an Arrival, or a VerificationError with the reason. Pure but for its rate limits."""
 
@@ -87,9 +102,45 @@ class Receiver:
         known = source if source in self._registry.sources else ""
         return self._by_address.take(address, now) or self._by_source.take(known, now)
 
+    def greet(self, delivery: Delivery) -> Answer | None:
+        """The answer to a handshake that nobody signs, if this is one that the source's provider knows."""
+        source = self._registry.sources.get(delivery.source)
+        greet = None if source is None else source.endpoint.provider.greet
+        return None if source is None or greet is None else _shielded(greet, delivery, source, self.now())
+
+    def needs(self, delivery: Delivery) -> Callable[[], None] | None:
+        """What has to be fetched before this can be verified: it blocks, and raises KeysUnavailable."""
+        source = self._registry.sources.get(delivery.source)
+        prepare = None if source is None else getattr(source.endpoint.provider.scheme, "prepare", None)
+        return None if prepare is None else cast("Callable[[], None] | None", prepare(delivery))
+
     def arrive(self, delivery: Delivery) -> Arrival:
-        """Verify a delivery and read what it says about its event."""
+        """Verify a delivery that is one event, and read what it says about it."""
         now = self.now()
+        source, verified = self._verified(delivery, now)
+        return self._arrival(source, delivery, verified, now)
+
+    def open(self, delivery: Delivery) -> Opened:
+        """Verify a delivery, whatever it may hold: one event, many, or a handshake."""
+        now = self.now()
+        source, verified = self._verified(delivery, now)
+        provider = source.endpoint.provider
+        if provider.reply is not None:
+            answer = _shielded(provider.reply, delivery, source, now)
+            if answer is not None:
+                return Opened(answer=answer)
+        if provider.split is None:
+            return Opened((self._arrival(source, delivery, verified, now),))
+        try:
+            bodies, outer = provider.split(delivery)
+        except (ValueError, LookupError, RecursionError):
+            return Opened((self._arrival(source, delivery, verified, now, unreadable=True),))
+        if len(bodies) > EVENTS_MAX:
+            raise VerificationError(Reason.BODY_TOO_LARGE, f"{len(bodies)} events in one request")
+        events = [dataclasses.replace(delivery, body=body) for body in bodies]
+        return Opened(tuple([self._arrival(source, event, verified, now, outer) for event in events]))
+
+    def _verified(self, delivery: Delivery, now: float) -> tuple[Source, Verified]:
         source = self._registry.sources.get(delivery.source)
         if source is None:
             verify_nobody(delivery, now)
@@ -97,26 +148,44 @@ class Receiver:
         self._check_encoding(source, delivery.headers)
         verified = verify(source.endpoint, delivery, now)
         fp("receive.after_verify")
-        facts = source.endpoint.provider.facts(delivery)
-        if facts.event_id is None:
-            facts = self._nameless(source, facts)
-        self._check_age(facts, now)
+        return source, verified
+
+    def _arrival(
+        self,
+        source: Source,
+        delivery: Delivery,
+        verified: Verified,
+        now: float,
+        outer: Any = None,
+        *,
+        unreadable: bool = False,
+    ) -> Arrival:
+        provider = source.endpoint.provider
+        facts = Facts(problem=NOT_JSON) if unreadable else provider.facts(delivery, outer)
         digest = hashlib.sha256(delivery.body).digest()
+        if facts.event_id is not None:
+            kind, identity = "event", facts.event_id.encode("utf-8", "surrogatepass")
+        elif (found := provider.print_of(delivery, outer)) is not None:
+            kind, identity = "print", found
+            facts = dataclasses.replace(facts, event_id=f"fp:{hashlib.sha256(found).hexdigest()[:32]}")
+        else:
+            kind, identity = "body", digest
+            self._check_nameless(source, facts)
+        self._check_age(facts, now)
+        guarded = provider.profile.guard and not provider.profile.id_signed and verified.signature
         return Arrival(
-            key=self._key(source, facts, digest),
-            guard=None
-            if source.endpoint.provider.profile.id_signed
-            else _guard(source.name, verified.signature, digest),
+            key=receipt_key(source=source.name, account=facts.account, kind=kind, identity=identity),
+            guard=_guard(source.name, verified.signature, b"" if provider.signs_all else digest) if guarded else None,
             source=source.name,
             facts=facts,
             body=delivery.body,
-            headers=_kept(delivery.headers),
+            headers=kept_headers(delivery.headers),
             body_digest=digest,
             secret_id=verified.secret_id,
             correlation_id=f"{self._correlation_prefix}{next(self._correlation_count):x}",
             address=delivery.address,
             trace_parent=_trace_parent(delivery.headers),
-            hold="API version" if source.endpoint.provider.profile.holds(facts.api_version) else None,
+            hold="API version" if provider.profile.holds(facts.api_version) else None,
         )
 
     def _check_encoding(self, source: Source, headers: Headers) -> None:
@@ -131,25 +200,30 @@ class Receiver:
         if limit is not None and facts.event_time is not None and now - facts.event_time > limit:
             raise VerificationError(Reason.EVENT_TOO_OLD, f"the event is older than {limit:g} s")
 
-    def _nameless(self, source: Source, facts: Facts) -> Facts:
+    def _check_nameless(self, source: Source, facts: Facts) -> None:
         """Authentic, but no id where it should be. An unreadable body is kept and marked; any other is refused."""
         if facts.problem is None:
             raise VerificationError(Reason.ID_MISSING, f"{source.name}: the event's id is not where it should be")
-        return facts
 
-    def _key(self, source: Source, facts: Facts, digest: bytes) -> bytes:
-        if facts.event_id is None:
-            return receipt_key(source=source.name, account=None, kind="body", identity=digest)
-        identity = facts.event_id.encode("utf-8", "surrogatepass")
-        return receipt_key(source=source.name, account=facts.account, kind="event", identity=identity)
+
+def _shielded(shake: Greet, delivery: Delivery, source: Source, now: float) -> Answer | None:
+    """What is asked of us is foreign: where a handshake does not find what it looks for, it is none."""
+    try:
+        return shake(delivery, tuple(active(source.endpoint.secrets, now)))
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration, RecursionError):
+        return None
 
 
 def _guard(source: str, signature: bytes, digest: bytes) -> bytes:
-    """Same signed bytes under another, unsigned id: the second delivery is somebody's replay, not a new event."""
+    """Same signed content under another, unsigned id: the second delivery is somebody's replay, not a new event.
+
+    Where the signature covers all of it, it says by itself what the content is, however the bytes are written or packed.
+    """
     return receipt_key(source=source, account=None, kind="guard", identity=signature + digest)
 
 
-def _kept(headers: Headers) -> bytes:
+def kept_headers(headers: Headers) -> bytes:
+    """The headers as they are stored: without those that are nobody's business."""
     return b"".join([b"%b: %b\r\n" % pair for pair in headers if pair[0] not in HEADERS_NOT_KEPT])
 
 

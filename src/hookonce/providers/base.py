@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from hookonce.errors import ConfigurationError
-from hookonce.model import Delivery, Facts, Secret
-from hookonce.providers.locate import Locators, Reader
+from hookonce.model import Answer, Delivery, Facts, Secret
+from hookonce.providers.locate import Document, Locators, Reader
 from hookonce.schemes.base import SECRETS_MAX, Scheme
 
 SecretInput = str | bytes | Secret
@@ -22,6 +25,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 class Profile:
     """How a provider delivers: what an answer must look like, and how long it may send the same event again.
 
+    `horizon_days` is the latest moment at which the same event may come again, by itself or by hand. `guard` is the second
+    guard for ids that nobody signs: the same signed body under another id is a replay (F73). `bare`: refusals are empty.
+
     `tested_version` is the API version that the handlers were tested with. Events of another one are counted and
     logged; with `hold_other_versions` they wait for a person instead of running.
     """
@@ -30,7 +36,9 @@ class Profile:
     horizon_days: float = 30.0
     timeout_seconds: float = 10.0
     plain_ok: bool = False
+    bare: bool = False
     id_signed: bool = False
+    guard: bool = True
     content_encodings: tuple[str, ...] = ()
     tested_version: str | None = None
     hold_other_versions: bool = False
@@ -51,22 +59,76 @@ class Profile:
         return self.hold_other_versions and not self.tested(api_version)
 
 
+Greet = Callable[[Delivery, tuple[Secret, ...]], "Answer | None"]
+"""A handshake that nobody signs: answers a request that is one, and is None for any other."""
+
+Reply = Callable[[Delivery, tuple[Secret, ...]], "Answer | None"]
+"""A handshake inside a request that has been verified: its answer, or None for an event."""
+
+
+class Split(Protocol):
+    """Takes a batch apart: its events, each as its very bytes, and the document around them. ValueError when it cannot."""
+
+    def __call__(self, delivery: Delivery, /) -> tuple[list[bytes], Any]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """One kind of sender: how it signs, where it says what, and how it behaves."""
+    """One kind of sender: how it signs, where it says what, and how it behaves.
+
+    `fingerprint` names what tells one event from another where there is no id: places in the request, or
+    "body" for all of it, or "arrival". An id that is there counts before it. It shows as such (`fp:...`).
+    """
 
     name: str
     scheme: Scheme
     locators: Locators
     profile: Profile = Profile()
+    document: Document | None = None
+    split: Split | None = None
+    greet: Greet | None = None
+    reply: Reply | None = None
+    acknowledge: Answer | None = None
+    fingerprint: tuple[str, ...] = ()
+    types: frozenset[str] = frozenset()
     _reader: Reader = field(init=False, repr=False, compare=False)
+    _prints: Reader | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_reader", Reader(self.locators))
+        keep = object.__setattr__
+        keep(self, "_reader", Reader(self.locators, document=self.document))
+        named = tuple(place for place in self.fingerprint if place not in (WHOLE_BODY, EACH_ARRIVAL))
+        # Read as the pieces of one id: all of them together, or nothing.
+        keep(self, "_prints", Reader(Locators(event_id=named), document=self.document) if named else None)
 
-    def facts(self, delivery: Delivery) -> Facts:
+    def facts(self, delivery: Delivery, outer: Any = None) -> Facts:
         """What a verified request says about its event. Never raises."""
-        return self._reader.facts(delivery)
+        return self._reader.facts(delivery, outer)
+
+    def print_of(self, delivery: Delivery, outer: Any = None) -> bytes | None:
+        """What stands for the id of an event that has none, or None where that is not there either."""
+        if self.fingerprint == (EACH_ARRIVAL,):
+            return os.urandom(16)
+        if self._prints is not None:
+            found = self._prints.facts(delivery, outer).event_id
+            return None if found is None else found.encode("utf-8", "surrogatepass")
+        return hashlib.sha256(delivery.body).digest() if self.fingerprint else None
+
+    @property
+    def signs_all(self) -> bool:
+        """Whether one signature is one event: it covers the body, and the body is no batch."""
+        return self.split is None and bool(getattr(self.scheme, "body_bound", False))
+
+    @property
+    def plain(self) -> bool:
+        """Whether a request is one event and its answer a status: then it may take the short way through the server."""
+        special = (self.split, self.greet, self.reply, self.acknowledge, getattr(self.scheme, "prepare", None))
+        return not self.profile.bare and all(one is None for one in special)
+
+
+WHOLE_BODY = "body"
+EACH_ARRIVAL = "arrival"
+"""For senders whose requests for different events are equal: each arrival counts as an event, and none as a duplicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +178,21 @@ def read_secrets(given: Secrets, *, name: str, check: SecretCheck | None = None)
 
 def _listed(given: object) -> list[object]:
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        return [given]
-    return list(given)
+        given = [given]
+    return [_trimmed(item) for item in given]
+
+
+def _trimmed(item: object) -> object:
+    """A key in PEM or JSON, out of a file that ends with a line break: around those white space means nothing."""
+    match item:
+        case Secret(value=bytes(value)) if value.lstrip()[:1] in (b"-", b"{"):
+            return replace(item, value=value.strip())
+        case bytes() if item.lstrip()[:1] in (b"-", b"{"):
+            return item.strip()
+        case str() if item.lstrip()[:1] in ("-", "{"):
+            return item.strip()
+        case _:
+            return item
 
 
 def _read_secret(item: object) -> tuple[Secret, str | None]:
@@ -149,4 +224,16 @@ def _problem(item: object, secret: Secret, check: SecretCheck | None) -> str | N
     return check(value) if check is not None else None
 
 
-__all__ = ["Endpoint", "Profile", "Provider", "SecretInput", "Secrets", "read_secrets"]
+__all__ = [
+    "EACH_ARRIVAL",
+    "WHOLE_BODY",
+    "Endpoint",
+    "Greet",
+    "Profile",
+    "Provider",
+    "Reply",
+    "SecretInput",
+    "Secrets",
+    "Split",
+    "read_secrets",
+]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from string import ascii_letters, digits, hexdigits
+from typing import Any
+from urllib.parse import urlencode
+
+from hookonce.providers.documents import FormBatch, JsonBatch
+from hookonce.providers.known import REGISTERED, Known
+from hookonce.providers.locate import Locator
+from hookonce.schemes.request import walk
 
 FIRST_CREATED = 1_760_000_000
 CREATED_RANGE = 30_000_000
@@ -21,6 +30,7 @@ class Sample:
 
     body: bytes
     headers: list[tuple[bytes, bytes]]
+    query: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +59,91 @@ class Draft:
         return datetime.fromtimestamp(self.created, UTC).isoformat().replace("+00:00", "Z")
 
 
+def filled(declared: type[Known], draft: Draft) -> Sample:
+    """A provider's own sample with the id, the type, the object and the time where its declaration says they are.
+
+    Of an id in pieces the first gets the id that was asked for, so it is neither the type nor the time.
+    """
+    document = copy.deepcopy(declared.sample)
+    headers = [*_common(b"application/json"), (b"user-agent", f"{declared.title} webhooks".encode("ascii", "replace"))]
+    event = _event_in(document, declared)
+    facts = declared.locators
+    if callable(facts.event_time) or facts.time_unit == "ms":
+        moment: object = draft.created * 1000
+    else:
+        moment = draft.created
+    wanted: list[tuple[Locator | None, object]] = [
+        (facts.delivery_id, draft.guid()),
+        (facts.object_id, draft.id("obj_", 16)),
+        (facts.event_time, moment),
+        (facts.type, draft.type),
+        (facts.event_id, draft.event_id or draft.id("evt_", 20)),
+    ]
+    for locator, value in wanted:
+        for place, piece in _places(locator, value):
+            _put(place, piece, event, headers, draft)
+    if declared.sample_as == "form":
+        headers[1] = (b"content-type", b"application/x-www-form-urlencoded")
+        return Sample(_as_form(document, declared), headers, declared.sample_query.encode())
+    return Sample(_compact(document), headers, declared.sample_query.encode())
+
+
+def _event_in(document: Any, declared: type[Known]) -> Any:
+    """The event inside a batch, or all there is."""
+    split = declared.split
+    if isinstance(split, JsonBatch):
+        document = walk(document, tuple(split.path.split("."))) if split.path else document
+        return document[0]
+    return document[0] if isinstance(document, list) else document
+
+
+def _places(locator: Locator | None, value: object) -> list[tuple[str, object]]:
+    """Where a value goes. The pieces of a type share it; of an id in pieces the first has it, the others something."""
+    if locator is None or callable(locator):
+        return []
+    if isinstance(locator, str):
+        return [(locator.split("|")[0], value)]
+    pieces = str(value).split(".", len(locator) - 1)
+    return [(piece.split("|")[0], part) for piece, part in zip(locator, pieces, strict=False) if isinstance(piece, str)]
+
+
+def _put(place: str, value: object, event: Any, headers: list[tuple[bytes, bytes]], draft: Draft) -> None:
+    kind, _, path = place.partition(":")
+    if kind == "header":
+        text = draft.iso() if isinstance(value, int) else str(value)
+        headers[:] = [pair for pair in headers if pair[0] != path.lower().encode()]
+        headers.append((path.lower().encode(), text.encode("latin-1")))
+    elif kind == "body" and isinstance(event, dict):
+        names = path.split(".")
+        inner: Any = event
+        for name, following in itertools.pairwise(names):
+            inner = _into(inner, name, following)
+        was = inner[int(names[-1])] if isinstance(inner, list) else inner.get(names[-1])
+        if isinstance(value, int) and isinstance(was, str):
+            value = draft.iso() if not was.isdecimal() else str(value)
+        if isinstance(was, int) and isinstance(value, str):
+            value = int(value) if value.isdecimal() else draft.random.randrange(10**6, 10**9)
+        inner[int(names[-1]) if isinstance(inner, list) else names[-1]] = value
+
+
+def _into(inner: Any, name: str, following: str) -> Any:
+    """One step down, made where there is none yet."""
+    if isinstance(inner, list):
+        return inner[int(name)]
+    if not isinstance(inner.get(name), dict | list):
+        inner[name] = [{}] if following.isdecimal() else {}
+    return inner[name]
+
+
+def _as_form(document: Any, declared: type[Known]) -> bytes:
+    if isinstance(declared.split, FormBatch):
+        return urlencode({declared.split.field: _compact(document).decode()}).encode()
+    return urlencode(document).encode()
+
+
 def sample(
     provider_name: str,
-    type: str,  # noqa: A002
+    type: str,
     *,
     event_id: str | None = None,
     seed: int | str = 0,
@@ -61,7 +153,11 @@ def sample(
     random = Random(f"{provider_name} {type} {seed}")  # noqa: S311
     moment = FIRST_CREATED + random.randrange(CREATED_RANGE)
     draft = Draft(type, event_id, random, moment if created is None else created)
-    return MAKERS.get(provider_name, _generic)(draft)
+    maker = MAKERS.get(provider_name)
+    if maker is not None:
+        return maker(draft)
+    declared = REGISTERED.get(provider_name)
+    return _generic(draft) if declared is None or declared.sample is None else filled(declared, draft)
 
 
 def _stripe(draft: Draft) -> Sample:
@@ -411,7 +507,7 @@ def _common(content_type: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"accept", b"*/*"), (b"content-type", content_type)]
 
 
-def _compact(body: Body) -> bytes:
+def _compact(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import isfinite
-from typing import Protocol
+from secrets import token_urlsafe
+from typing import Protocol, cast
 
 from hookonce.errors import ConfigurationError, Reason, VerificationError
 from hookonce.model import Delivery, Secret, Verified
@@ -29,6 +31,54 @@ class Scheme(Protocol):
     def sign(self, body: bytes, secret: Secret, now: float, message_id: str) -> list[tuple[bytes, bytes]]:
         """Give the request headers with which a genuine sender would send this body."""
         ...
+
+
+class Described:
+    """What a scheme can tell of itself. A scheme of a user's own needs none of it."""
+
+    __slots__ = ()
+
+    def seal(self, unsigned: Delivery, secret: Secret, now: float, message_id: str) -> Delivery:
+        """A whole request as the sender would send it: for schemes whose signature is not in a header alone."""
+        headers = cast("Scheme", self).sign(unsigned.body, secret, now, message_id)
+        return replace(unsigned, headers=with_headers(unsigned.headers, headers))
+
+    def new_secret(self) -> bytes:
+        """A secret of the form that this scheme takes, for development."""
+        return token_urlsafe(24).encode()
+
+    def require(self) -> None:
+        """Say what to install, when an endpoint is declared rather than at its first request."""
+
+    @property
+    def body_bound(self) -> bool:
+        """Whether the signature covers the body."""
+        return True
+
+    @property
+    def body_firm(self) -> bool:
+        """Whether nobody could make another body that goes with the same signature."""
+        return self.body_bound
+
+    def covers_header(self, name: str) -> bool:
+        """Whether the signature covers this header: what is read from others could be anything."""
+        del name
+        return False
+
+    def secret_problem(self, value: bytes) -> str | None:
+        """What is wrong with a configured secret, or None."""
+        del value
+        return None
+
+    def describe(self) -> Mapping[str, str]:
+        """The signature, what it covers, and its timestamp, in words."""
+        return {}
+
+
+def with_headers(headers: Headers, added: Headers) -> list[tuple[bytes, bytes]]:
+    """Headers with others put in, or in the place of those of the same name."""
+    names = {name for name, _ in added}
+    return [*(pair for pair in headers if pair[0] not in names), *added]
 
 
 def header_once(headers: Headers, name: bytes) -> bytes | None:
@@ -119,6 +169,7 @@ __all__ = [
     "SIGNATURES_MAX",
     "TIMESTAMP_DIGITS_MAX",
     "TOLERANCE_SECONDS",
+    "Described",
     "Headers",
     "Scheme",
     "active",
@@ -130,4 +181,5 @@ __all__ = [
     "parse_timestamp",
     "prove",
     "secret_id",
+    "with_headers",
 ]

@@ -16,6 +16,7 @@ from hookonce.errors import ConfigurationError, Reason, VerificationError
 from hookonce.model import Delivery, Secret, Verified
 from hookonce.schemes.base import (
     TOLERANCE_SECONDS,
+    Described,
     Headers,
     active,
     check_tolerance,
@@ -72,7 +73,7 @@ ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HmacScheme:
+class HmacScheme(Described):
     """One signature in one header, over a template such as "{body}" or "{header:X-Acme-Timestamp}.{body}".
 
     Placeholders: `{body}` (exactly once), `{header:Name}`, and `{timestamp}` for the timestamp header.
@@ -113,6 +114,16 @@ class HmacScheme:
     def signed_headers(self) -> frozenset[bytes]:
         """The headers that the signature covers: what is read from others could be anything."""
         return frozenset(part.header for part in self._template if isinstance(part, Named))
+
+    def covers_header(self, name: str) -> bool:
+        return header_name(name) in self.signed_headers
+
+    def describe(self) -> Mapping[str, str]:
+        return {
+            "signature": f"header:{self.header} (HMAC-{self.algorithm.upper()}, {self.encoding})",
+            "signed": self.signed,
+            "timestamp": "none" if self.timestamp_header is None else f"header:{self.timestamp_header}",
+        }
 
     def verify(self, delivery: Delivery, secrets: Sequence[Secret], now: float) -> Verified:
         """Accept a signature that any active secret made over the template, filled in from these very bytes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hookonce.errors import Reason, VerificationError
 from hookonce.model import Delivery, Secret, Verified
 from hookonce.schemes.base import (
     TOLERANCE_SECONDS,
+    Described,
     active,
     check_count,
     check_tolerance,
@@ -24,7 +25,7 @@ HEADER = b"stripe-signature"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StripeScheme:
+class StripeScheme(Described):
     """The whole secret string, `whsec_` included, is the key. Unlike Stripe's own libraries, we look ahead as well."""
 
     tolerance: float = TOLERANCE_SECONDS
@@ -51,6 +52,13 @@ class StripeScheme:
         timestamp = str(int(now)).encode()
         digest = hmac.digest(secret.value, timestamp + b"." + body, "sha256")
         return [(HEADER, b"t=" + timestamp + b",v1=" + encode_hex(digest))]
+
+    def describe(self) -> Mapping[str, str]:
+        return {
+            "signature": "header:Stripe-Signature, each v1= (HMAC-SHA256, hex)",
+            "signed": "{t}.{body}",
+            "timestamp": f"t= (s), at most {self.tolerance:g} s old or ahead",
+        }
 
 
 def _parts(value: bytes) -> tuple[bytes, list[bytes]]:

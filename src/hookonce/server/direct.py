@@ -189,6 +189,7 @@ class DirectConnection(Connection):
         self._stage = _Stage.BUSY
         self._last = self._last or request.last
         retry_after = receiver.admit(request.source, address)
+        delivery = None
         try:
             if retry_after:
                 raise VerificationError(Reason.RATE_LIMITED)
@@ -196,9 +197,10 @@ class DirectConnection(Connection):
                 raise VerificationError(Reason.BODY_TOO_LARGE, f"more than {receiver.bounds.body_bytes_max} bytes")
             body = request.body[0] if len(request.body) == 1 else b"".join(request.body)
             path = request.path.decode("latin-1")
-            arrival = receiver.arrive(Delivery(request.source, request.headers, body, path, b"", address))
+            delivery = Delivery(request.source, request.headers, body, path, b"", address)
+            arrival = receiver.arrive(delivery)
         except VerificationError as error:
-            self._answer(desk.refuse(request.source, address, error), retry_after)
+            self._answer(desk.refuse(request.source, address, error, delivery), retry_after)
             return
         try:
             self.direct.acceptor.submit_to(arrival, partial(self._stored, arrival))
@@ -302,7 +304,8 @@ class DirectConnection(Connection):
 
 
 def direct_for(desk: Desk, acceptor: Acceptor, path: str, trusted_proxies: Sequence[str] = ()) -> Direct:
-    """The short way for all sources below `path`."""
+    """The short way for all sources below `path` whose requests are one event each."""
     prefix = path.rstrip("/")
-    routes = {f"{prefix}/{source.name}".encode(): source.name for source in desk.registry}
+    plain = [source for source in desk.registry if source.endpoint.provider.plain]
+    routes = {f"{prefix}/{source.name}".encode(): source.name for source in plain}
     return Direct(desk, acceptor, routes, ProxyHeaders(list(trusted_proxies)) if trusted_proxies else None)

@@ -207,6 +207,8 @@ def _plain(value: object) -> bytes | None:
         return None
     if isinstance(value, float):
         return repr(value).encode()
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
     return str(value).encode()
 
 

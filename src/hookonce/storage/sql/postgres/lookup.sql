@@ -6,7 +6,7 @@ SELECT r.id, r.source, r.event_id, r.type, r.object_id, r.state, r.result, r.att
     (SELECT count(*) FROM hookonce_delivery AS d WHERE d.receipt_id = r.id)
 FROM hookonce_receipt AS r
 WHERE (:source::text IS NULL OR r.source = :source) AND (:state::text IS NULL OR r.state = :state)
-  AND (:type::text IS NULL OR r.type LIKE :type ESCAPE '!') AND (:needle::text IS NULL OR :needle IN (r.event_id, r.delivery_id, r.object_id, r.account, r.correlation_id))
+  AND (:type::text IS NULL OR r.type LIKE :type ESCAPE '!') AND (:needle::text IS NULL OR :needle IN (r.event_id, r.delivery_id, r.object_id, r.account, r.correlation_id, encode(r.body_digest, 'hex')))
   AND (:before::int8 IS NULL OR r.id < :before)
 ORDER BY r.id DESC
 LIMIT :limit;
@@ -51,6 +51,12 @@ SELECT extract(epoch FROM coalesce(to_timestamp(:now::float8), clock_timestamp()
 FROM hookonce_receipt
 WHERE state IN ('received', 'processing', 'retrying', 'waiting')
   AND due_at <= (SELECT coalesce(to_timestamp(:now::float8), clock_timestamp()));
+
+-- name: secret_uses
+-- Bounded by the newest receipts: no index is kept for a question that is asked once a rotation.
+SELECT n.source, n.secret_id, count(*), extract(epoch FROM max(n.received_at))::float8
+FROM (SELECT source, secret_id, received_at FROM hookonce_receipt ORDER BY id DESC LIMIT :events) AS n
+GROUP BY n.source, n.secret_id;
 
 -- name: migration_table
 SELECT 1 WHERE to_regclass('hookonce_migration') IS NOT NULL;

@@ -1,0 +1,1399 @@
+"""Chat, mail, calls and texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+import json
+import re
+from base64 import b64encode
+from typing import Any, ClassVar, cast
+
+from hookonce.errors import ConfigurationError, Reason, VerificationError
+from hookonce.model import Answer, Delivery, Secret
+from hookonce.providers.base import Profile, Secrets
+from hookonce.providers.documents import FormBatch, Json, JsonBatch, form, form_or_json, read_json, segment
+from hookonce.providers.known import Known
+from hookonce.providers.locate import Document, Locators
+from hookonce.schemes.base import Scheme
+from hookonce.schemes.getstream import StreamScheme, inflated
+from hookonce.schemes.jwt import Bound, JwtScheme
+from hookonce.schemes.klaviyo import KlaviyoScheme
+from hookonce.schemes.mailgun import MailgunScheme
+from hookonce.schemes.plivo import VERSIONS, PlivoScheme, Version
+from hookonce.schemes.request import Request, fields
+from hookonce.schemes.signature import SignatureScheme, Stamp
+from hookonce.schemes.sinch import NonceScheme, SinchServiceScheme
+from hookonce.schemes.standard_webhooks import SVIX, WEBHOOK, StandardWebhooksScheme
+from hookonce.schemes.token import TokenScheme
+from hookonce.schemes.twilio import TwilioScheme, sorted_fields
+
+DOCUMENTED = "The places of ids and times are taken from documentation."
+DIGEST = "There is no id: the digest of the body stands for one."
+ECHO_MAX = 1_000
+SVIX_RETRIES = "7, after 5 seconds, 5 and 30 minutes, 2, 5, 10 and 10 hours"
+
+
+def echo(text: str) -> Answer | None:
+    """A challenge, as it came; what is too long for one is none."""
+    return Answer(body=text.encode()) if len(text) <= ECHO_MAX else None
+
+
+def json_answer(document: Json) -> Answer:
+    """A small JSON document."""
+    return Answer(body=json.dumps(document).encode(), content_type="application/json")
+
+
+def query_of(delivery: Delivery) -> dict[bytes, bytes]:
+    """The fields of the query."""
+    return dict(fields(delivery.query))
+
+
+def is_secret(shown: bytes, secrets: tuple[Secret, ...]) -> bool:
+    """Whether this is one of the secrets. All of them are compared, so that the time tells nothing."""
+    return sum(hmac.compare_digest(shown, secret.value) for secret in secrets) > 0
+
+
+def header_of(delivery: Delivery, name: bytes) -> bytes | None:
+    """A header that is there once."""
+    values = [value for key, value in delivery.headers if key == name]
+    return values[0] if len(values) == 1 else None
+
+
+class Slack(Known, id="slack", title="Slack"):
+    """Slack: events as JSON, commands and interactions as forms; `url_verification` is answered once it is signed."""
+
+    scheme = SignatureScheme(
+        signature="header:X-Slack-Signature",
+        prefix="v0=",
+        signed="v0:{ts}:{body}",
+        stamp=Stamp("header:X-Slack-Request-Timestamp"),
+    )
+    locators = Locators(
+        event_id="body:event_id|body:trigger_id",
+        type="body:event.type|body:type|body:command",
+        object_id="body:event.channel|body:channel.id|body:channel_id",
+        account="body:team_id|body:team.id",
+        event_time="body:event_time",
+    )
+    document = form_or_json
+    profile = Profile(horizon_days=1.0, timeout_seconds=3.0, plain_ok=True)
+    retries_say = "3: at once, after 1 minute, after 5 minutes"
+    handshake_says = "url_verification: the signed challenge comes back as text"
+    sample_type = "app_mention"
+    sample = {
+        "token": "unused",
+        "team_id": "T0HARBOUR",
+        "api_app_id": "A0TIDES",
+        "event": {
+            "type": "",
+            "user": "U0MIRA",
+            "text": "when is the tide?",
+            "channel": "",
+            "event_ts": "1755517523.000005",
+        },
+        "type": "event_callback",
+        "event_id": "",
+        "event_time": 0,
+    }
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        if b'"url_verification"' not in delivery.body:
+            return None
+        document = json.loads(delivery.body)
+        return echo(document["challenge"]) if document["type"] == "url_verification" else None
+
+
+class SendGrid(Known, id="sendgrid", title="SendGrid Event Webhook"):
+    """SendGrid: an array of events a request, signed with a key of which you have the public half."""
+
+    scheme = SignatureScheme(
+        signature="header:X-Twilio-Email-Event-Webhook-Signature",
+        digest="ecdsa-sha256",
+        encoding="base64",
+        signed="{ts}{body}",
+        stamp=Stamp("header:X-Twilio-Email-Event-Webhook-Timestamp", past=None),
+    )
+    locators = Locators(
+        event_id="body:sg_event_id", type="body:event", object_id="body:sg_message_id", event_time="body:timestamp"
+    )
+    split = JsonBatch()
+    profile = Profile(horizon_days=3.0, timeout_seconds=3.0)
+    secret_is = "the verification key, as shown (base64)"
+    retries_say = "for 24 hours"
+    sample_type = "delivered"
+    sample = [
+        {"email": "aoife@example.com", "timestamp": 0, "smtp-id": "<tides@example.com>", "event": "", "sg_event_id": ""}
+    ]
+
+
+# -- texts and calls --------------------------------------------------------------------------------------------------
+
+
+def _twilio_document(delivery: Delivery) -> Json:
+    """The form or the JSON; of messages and calls with an id that their fields make up."""
+    document = form_or_json(delivery)
+    if not isinstance(document, dict):
+        return document
+    message = document.get("MessageSid") or document.get("SmsSid")
+    status = document.get("MessageStatus") or document.get("SmsStatus")
+    call, state, number = (document.get(name) for name in ("CallSid", "CallStatus", "SequenceNumber"))
+    composed = f"{message}:{status}" if message and status else None
+    if not message and call and state and number and "RecordingSid" not in document:
+        composed = f"{call}:{state}:{number}"
+    return {**document, "composed": composed}
+
+
+def _twilio_type(document: Json) -> object:
+    """What the request is about, and how it stands."""
+    if isinstance(document, list):
+        return "events"
+    if "EventType" in document:
+        return document["EventType"]
+    for kind, names in TWILIO_STATES.items():
+        state = next((document[name] for name in names if document.get(name)), None)
+        if state is not None:
+            return f"{kind}.{state}"
+    return document.get("type", "request")
+
+
+TWILIO_STATES = {
+    "message": ("MessageStatus", "SmsStatus"),
+    "recording": ("RecordingStatus",),
+    "transcription": ("TranscriptionStatus",),
+    "call": ("CallStatus",),
+}
+
+
+class Twilio(Known, id="twilio", title="Twilio"):
+    """Twilio: forms whose fields are signed together with the address; JSON is signed by its hash in the query."""
+
+    scheme = TwilioScheme()
+    locators = Locators(
+        event_id="header:I-Twilio-Idempotency-Token|body:composed",
+        delivery_id="header:I-Twilio-Idempotency-Token",
+        type=_twilio_type,
+        object_id="body:MessageSid|body:SmsSid|body:RecordingSid|body:CallSid|body:ConversationSid|body:TaskSid",
+        account="body:AccountSid",
+    )
+    fingerprint = ("body",)
+    document: ClassVar[Document | None] = _twilio_document
+    acknowledge = Answer(body=b"<Response/>", content_type="text/xml; charset=utf-8")
+    profile = Profile(timeout_seconds=15.0)
+    url_needed = True
+    secret_is = "the auth token of the account, or the shared key"
+    retries_say = "differs by product, and as the address asks for (#rc=...)"
+    note = (
+        "Without an idempotency token, the id is the message or the numbered call event and its status, and the digest of the "
+        "body for anything else. A batch of Event Streams is one event. Answered with an empty <Response/>: no reply, and a "
+        f"call that waits for instructions ends. {DOCUMENTED}"
+    )
+    sample_type = "message.delivered"
+    sample = {
+        "AccountSid": "AC5e1f0b7a9c3d4e2f8a6b7c8d9e0f1a2b",
+        "ApiVersion": "2010-04-01",
+        "From": "+35312345678",
+        "MessageSid": "",
+        "MessageStatus": "delivered",
+        "To": "+353861234567",
+    }
+    sample_as = "form"
+
+
+def _plivo_type(document: Json) -> object:
+    if "MessageUUID" in document:
+        return f"message.{document.get('Status', 'received')}"
+    return f"call.{document.get('Event') or document['CallStatus']}"
+
+
+class Plivo(Known, id="plivo", title="Plivo"):
+    """Plivo: calls are signed with address, parameters and a nonce; for messages say `signature="v2"`."""
+
+    scheme = PlivoScheme()
+    locators = Locators(
+        event_id=("body:MessageUUID", "body:Status"), type=_plivo_type, object_id="body:MessageUUID|body:CallUUID"
+    )
+    fingerprint = ("body",)
+    document = form
+    profile = Profile(horizon_days=1.0)
+    url_needed = True
+    secret_is = "the auth token of the account or subaccount"
+    retries_say = "3"
+    note = (
+        'Where Plivo sends no third version of its signature, as for messages, say signature="v2": that one does not cover '
+        f"the body. For calls and messages that come in, the digest of the body stands for an id. {DOCUMENTED}"
+    )
+    sample_type = "message.delivered"
+    sample = {"From": "35312345678", "MessageUUID": "", "Status": "delivered", "To": "353861234567", "Units": "1"}
+    sample_as = "form"
+
+    _version: Version
+
+    def __init__(self, secret: Secrets = None, *, signature: Version = "v3", **options: Any) -> None:
+        if signature not in VERSIONS:
+            raise ConfigurationError(f'plivo: signature is "v3" or "v2", not {signature!r}', code="HO101")
+        object.__setattr__(self, "_version", signature)
+        super().__init__(secret, **options)
+
+    def _scheme(self, name: str, **given: Any) -> Scheme:
+        return dataclasses.replace(cast("PlivoScheme", super()._scheme(name, **given)), version=self._version)
+
+
+def with_claims(delivery: Delivery, header: bytes) -> Json:
+    """The body, and beside it the claims of the verified token that came with it."""
+    document = form_or_json(delivery)
+    pieces = (header_of(delivery, header) or b"").rpartition(b" ")[2].split(b".")
+    if len(pieces) != 3 or not isinstance(document, dict):
+        raise ValueError("there are no claims, or nothing to put them beside")
+    return {**document, "claims": segment(pieces[1])}
+
+
+def _token_id(document: Json) -> object:
+    return document["claims"]["jti"]
+
+
+def _vonage_document(delivery: Delivery) -> Json:
+    return with_claims(delivery, b"authorization")
+
+
+class Vonage(Known, id="vonage", title="Vonage"):
+    """Vonage: a token that names the hash of the body, which we compare; it has no end, so its id tells a replay."""
+
+    scheme = JwtScheme(
+        at="header:Authorization",
+        prefix="Bearer",
+        algorithms=("HS256",),
+        bound=(Bound("payload_hash"),),
+        requires=("iat",),
+    )
+    locators = Locators(
+        event_id=_token_id,
+        type="body:status|body:type|body:message_type",
+        object_id="body:message_uuid|body:uuid|body:request_id",
+        event_time="body:timestamp",
+    )
+    fingerprint = ("body",)
+    document: ClassVar[Document | None] = _vonage_document
+    profile = Profile(horizon_days=3.0, plain_ok=True)
+    secret_is = "the signature secret of the account"
+    retries_say = "for 24 hours"
+    note = (
+        "The id is the token's (jti); where a resent event comes with a new token, say another event_id. Only POST is taken: "
+        f"set the method of the webhook to it. {DOCUMENTED}"
+    )
+    sample_type = "delivered"
+    sample = {
+        "message_uuid": "",
+        "to": "353861234567",
+        "from": "Harbour Lane",
+        "timestamp": "2026-03-04T10:11:12Z",
+        "status": "",
+        "channel": "sms",
+    }
+
+
+def _messagebird_document(delivery: Delivery) -> Json:
+    return with_claims(delivery, b"messagebird-signature-jwt")
+
+
+class MessageBird(Known, id="messagebird", title="MessageBird (Bird)"):
+    """MessageBird: a short-lived token that names the hashes of the body and of the address."""
+
+    scheme = JwtScheme(
+        at="header:MessageBird-Signature-JWT",
+        algorithms=("HS256", "HS384", "HS512"),
+        claims={"iss": "MessageBird"},
+        bound=(Bound("payload_hash"), Bound("url_hash", of="url")),
+        requires=("nbf", "exp"),
+        leeway=5.0,
+    )
+    locators = Locators(
+        event_id=_token_id, type="body:type|body:event|body:status", object_id="body:message.id|body:call.id|body:id"
+    )
+    fingerprint = ("body",)
+    document: ClassVar[Document | None] = _messagebird_document
+    profile = Profile()
+    url_needed = True
+    secret_is = "the signing key of the account, which is no API key"
+    retries_say = "10 or more"
+    note = (
+        "The id is the token's (jti); where a resent event comes with a new token, say another event_id. Only POST is taken. "
+        f"{DOCUMENTED}"
+    )
+    sample_type = "message.updated"
+    sample = {
+        "type": "",
+        "message": {"id": "", "platform": "sms", "to": "353861234567", "direction": "sent", "status": "delivered"},
+        "conversation": {"id": "5a3c8e0fb1d24c6f9a7e", "status": "active"},
+    }
+
+
+class Telnyx(Known, id="telnyx", title="Telnyx"):
+    """Telnyx: signed with a key of which you have the public half, and tried on two addresses."""
+
+    scheme = SignatureScheme(
+        signature="header:telnyx-signature-ed25519",
+        digest="ed25519",
+        encoding="base64",
+        signed="{ts}|{body}",
+        stamp=Stamp("header:telnyx-timestamp"),
+    )
+    locators = Locators(
+        event_id="body:data.id",
+        type="body:data.event_type",
+        object_id="body:data.payload.id|body:data.payload.call_control_id",
+        event_time="body:data.occurred_at",
+    )
+    profile = Profile(horizon_days=1.0, timeout_seconds=2.0)
+    secret_is = "the public key of the account (base64)"
+    retries_say = "3 for each address, then the failover address"
+    sample_type = "message.finalized"
+    sample = {
+        "data": {
+            "event_type": "",
+            "id": "",
+            "occurred_at": "2026-03-04T10:11:12.000+00:00",
+            "payload": {
+                "id": "",
+                "direction": "outbound",
+                "text": "High tide at nine",
+                "to": [{"status": "delivered"}],
+            },
+            "record_type": "event",
+        },
+        "meta": {"attempt": 1, "delivered_to": "https://example.com/webhooks/telnyx"},
+    }
+
+
+def _sinch_type(document: Json) -> object:
+    return next((name for name in SINCH_KINDS if name in document), None)
+
+
+SINCH_KINDS = (
+    "message_delivery_report",
+    "message_inbound_smart_conversation_redaction",
+    "message_redaction",
+    "message_submit_notification",
+    "message",
+    "event_delivery_report",
+    "event",
+    "conversation_start_notification",
+    "conversation_stop_notification",
+    "conversation_delete_notification",
+    "contact_create_notification",
+    "contact_delete_notification",
+    "contact_merge_notification",
+    "contact_update_notification",
+    "contact_identities_duplication_notification",
+    "capability_notification",
+    "opt_in_notification",
+    "opt_out_notification",
+    "channel_event_notification",
+    "smart_conversation_notification",
+    "record_notification",
+    "unsupported_callback",
+)
+
+
+class SinchConversation(Known, id="sinch_conversation", title="Sinch Conversation"):
+    """Sinch Conversation: body, nonce and time are signed; what it is about is the name of the field that is there."""
+
+    scheme = NonceScheme(
+        signature="header:x-sinch-webhook-signature",
+        encoding="base64",
+        signed="{body}.{header:x-sinch-webhook-signature-nonce}.{ts}",
+        nonce="x-sinch-webhook-signature-nonce",
+        stamp=Stamp("header:x-sinch-webhook-signature-timestamp", past=None),
+    )
+    locators = Locators(
+        type=_sinch_type,
+        object_id="body:message.id|body:message_delivery_report.message_id|body:event.id",
+        event_time="body:event_time",
+    )
+    fingerprint = ("body",)
+    profile = Profile(horizon_days=3.0)
+    secret_is = "the secret of the webhook"
+    retries_say = "for 24 hours"
+    note = DIGEST
+    sample_type = "message"
+    sample = {
+        "app_id": "01HARBOURLANE000000000000",
+        "accepted_time": "2026-03-04T10:11:12Z",
+        "event_time": "2026-03-04T10:11:12Z",
+        "project_id": "c36f3d3d-1513-4edd-ae42-11995557ff61",
+        "message": {
+            "id": "",
+            "direction": "TO_APP",
+            "contact_message": {"text_message": {"text": "When is the tide?"}},
+        },
+        "message_metadata": "",
+    }
+
+
+class SinchNumbers(Known, id="sinch_numbers", title="Sinch Numbers"):
+    """Sinch Numbers: the body alone is signed, and its time has no zone."""
+
+    scheme = SignatureScheme(signature="header:X-Sinch-Signature", digest="sha1")
+    locators = Locators(
+        event_id="body:eventId",
+        type="body:eventType",
+        object_id="body:resourceId",
+        account="body:projectId",
+        event_time="body:timestamp",
+        time_unit="utc",
+    )
+    profile = Profile()
+    secret_is = "the HMAC secret of the callback configuration"
+    retries_say = "not documented"
+    sample_type = "PROVISIONING_TO_VOICE_PLATFORM"
+    sample = {
+        "eventId": "",
+        "timestamp": "2026-03-04T10:11:12.000000",
+        "projectId": "c36f3d3d-1513-4edd-ae42-11995557ff61",
+        "resourceId": "",
+        "resourceType": "ACTIVE_NUMBER",
+        "eventType": "",
+        "status": "SUCCEEDED",
+        "failureCode": None,
+    }
+
+
+class SinchService(Known, id="sinch_service", title="Sinch Voice and Verification"):
+    """Sinch Voice and Verification: method, hash, type, time and path are signed; the answer tells the call how to go on."""
+
+    scheme = SinchServiceScheme()
+    locators = Locators(
+        event_id=("body:id|body:callid|body:callId", "body:event", "body:timestamp|body:event"),
+        type="body:event",
+        object_id="body:id|body:callid|body:callId",
+        event_time="body:timestamp",
+    )
+    fingerprint = ("body",)
+    profile = Profile()
+    secret_is = "the secret of the application or service (base64)"
+    retries_say = "not documented"
+    note = (
+        "Sinch uses the answer: ours tells a call nothing, and Sinch goes on by its default. Say url where a proxy changes the "
+        "path. What has no id is told by the digest of the body."
+    )
+    sample_type = "ace"
+    sample = {"id": "", "event": "", "timestamp": "2026-03-04T10:11:12Z", "version": 1, "application": "harbour-lane"}
+
+
+# -- mail -------------------------------------------------------------------------------------------------------------
+
+
+def _mailgun_id(document: Json) -> object:
+    """Its ids are unique within a day only. What a route forwards has none but its token."""
+    if "event-data" not in document:
+        return document["token"]
+    data = document["event-data"]
+    return f"{data['id']}:{int(data['timestamp'] // 86_400)}"
+
+
+def _mailgun_type(document: Json) -> object:
+    return document["event-data"]["event"] if "event-data" in document else document.get("event", "inbound")
+
+
+class Mailgun(Known, id="mailgun", title="Mailgun"):
+    """Mailgun: the proof stands in the body, signs a time and a one-time token, and covers nothing else of it."""
+
+    scheme = MailgunScheme()
+    locators = Locators(
+        event_id=_mailgun_id,
+        delivery_id="body:signature.token|body:token",
+        type=_mailgun_type,
+        object_id="body:event-data.message.headers.message-id|body:Message-Id",
+        event_time="body:event-data.timestamp|body:timestamp",
+        time_unit="s",
+    )
+    fingerprint = ("body",)
+    document = form_or_json
+    profile = Profile(horizon_days=1.0, plain_ok=True)
+    secret_is = "the HTTP webhook signing key"
+    retries_say = "about 7, at growing intervals over 8 hours; 406 stops them"
+    note = (
+        "The signature does not cover the event: whoever has seen one request can send another event with its proof for 15 "
+        "minutes (tolerance). The token is meant for one use, and shows as the delivery id. Forms are taken, multipart is not."
+    )
+    sample_type = "delivered"
+    sample = {
+        "event-data": {
+            "id": "0lX8pQ2vR5mT9sWzYc4Nbg",
+            "event": "delivered",
+            "timestamp": 0,
+            "log-level": "info",
+            "recipient": "aoife@example.com",
+            "message": {"headers": {"message-id": "", "subject": "The tide table", "from": "tides@example.com"}},
+            "delivery-status": {"code": 250, "attempt-no": 1},
+        }
+    }
+
+
+def _mandrill_signed(request: Request, timestamp: bytes) -> bytes:
+    """{url}{sorted_form}."""
+    del timestamp
+    return request.public_url() + sorted_fields(request)
+
+
+class Mandrill(Known, id="mandrill", title="Mailchimp Transactional (Mandrill)", confidence="likely"):
+    """Mandrill: up to a thousand events in a field of a form, signed together with the address."""
+
+    scheme = SignatureScheme(
+        signature="header:X-Mandrill-Signature", digest="sha1", encoding="base64", signed=_mandrill_signed
+    )
+    locators = Locators(
+        type="body:event|body:type", object_id="body:_id|body:msg._id|body:reject.email", event_time="body:ts"
+    )
+    fingerprint = ("body",)
+    split = FormBatch("mandrill_events")
+    profile = Profile()
+    url_needed = True
+    secret_is = "the key of the webhook"
+    retries_say = "repeated; a batch stays together"
+    handshake_says = "HEAD: 200"
+    note = "Its _id is the message's, and many events share it: the digest of each event stands for an id."
+    sample_type = "send"
+    sample = [
+        {
+            "event": "",
+            "_id": "",
+            "msg": {"ts": 1755517523, "subject": "The tide table", "email": "aoife@example.com", "state": "sent"},
+            "ts": 0,
+        }
+    ]
+    sample_as = "form"
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        return Answer() if delivery.method == "HEAD" else None
+
+
+def _postmark_id(document: Json) -> object:
+    """What happens once to a message has an id; it can be opened, clicked and unsubscribed from many times."""
+    kind = document.get("RecordType", "Inbound")
+    match kind:
+        case "Bounce" | "SpamComplaint":
+            return f"{kind}:{document['ID']}"
+        case "Delivery":
+            return f"{kind}:{document['MessageID']}:{document['Recipient']}"
+        case "Inbound":
+            return f"{kind}:{document['MessageID']}"
+        case _:
+            return None
+
+
+def _postmark_type(document: Json) -> object:
+    return document.get("RecordType", "Inbound")
+
+
+class Postmark(Known, id="postmark", title="Postmark", confidence="likely"):
+    """Postmark: nothing is signed; put user and password into the address that it posts to."""
+
+    scheme = TokenScheme(at="header:Authorization", basic=True)
+    locators = Locators(
+        event_id=_postmark_id,
+        type=_postmark_type,
+        object_id="body:MessageID",
+        event_time="body:DeliveredAt|body:BouncedAt|body:ReceivedAt|body:ChangedAt|body:Date",
+    )
+    fingerprint = ("body",)
+    profile = Profile(plain_ok=True)
+    secret_is = "user:password, as in https://user:password@example.com/..."
+    retries_say = "10 over about 10 hours for bounces and inbound mail, fewer for others; 403 stops them"
+    note = (
+        "Nothing is signed: whoever knows the password can send anything. For opens, clicks and changes of subscription the "
+        "digest of the body stands for an id."
+    )
+    sample_type = "Delivery"
+    sample = {
+        "RecordType": "Delivery",
+        "ServerID": 23,
+        "MessageStream": "outbound",
+        "MessageID": "",
+        "Recipient": "aoife@example.com",
+        "Tag": "tide-table",
+        "DeliveredAt": "2026-03-04T10:11:12Z",
+        "Details": "250 OK",
+    }
+
+
+class MailchimpMarketing(Known, id="mailchimp_marketing", title="Mailchimp Marketing", confidence="likely"):
+    """Mailchimp Marketing: nothing is signed; the address ends in `?token=...`, and is probed before it is taken."""
+
+    scheme = TokenScheme(at="query:token")
+    locators = Locators(
+        type="body:type",
+        object_id="body:data[id]",
+        account="body:data[list_id]",
+        event_time="body:fired_at",
+        time_unit="utc",
+    )
+    fingerprint = ("body",)
+    document = form
+    profile = Profile(horizon_days=1.0)
+    secret_is = "a long random text of your own, which you append to the address: ?token=..."
+    retries_say = "about 20 over an hour or more, then the webhook is disabled"
+    handshake_says = "GET or HEAD with the token: 200"
+    note = f"Nothing is signed: whoever knows the address can send anything. {DIGEST}"
+    sample_type = "subscribe"
+    sample = {
+        "type": "",
+        "fired_at": "2026-03-04 10:11:12",
+        "data[id]": "",
+        "data[list_id]": "a6b5da1054",
+        "data[email]": "aoife@example.com",
+        "data[email_type]": "html",
+        "data[merges][FNAME]": "Aoife",
+    }
+    sample_as = "form"
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        if delivery.method not in ("GET", "HEAD"):
+            return None
+        token = query_of(delivery)[b"token"]
+        return Answer() if is_secret(token, secrets) else None
+
+
+class Resend(Known, id="resend", title="Resend"):
+    """Resend: sends through Svix, and names its headers so."""
+
+    scheme = StandardWebhooksScheme(families=(SVIX,))
+    locators = Locators(
+        event_id="header:svix-id",
+        type="body:type",
+        object_id="body:data.email_id|body:data.id",
+        event_time="body:created_at",
+    )
+    profile = Profile(timeout_seconds=15.0)
+    secret_is = "the signing secret of the webhook, whsec_..."
+    retries_say = SVIX_RETRIES
+    sample_type = "email.delivered"
+    sample = {
+        "type": "",
+        "created_at": "2026-03-04T10:11:12.000Z",
+        "data": {
+            "email_id": "",
+            "from": "Tides <tides@example.com>",
+            "to": ["aoife@example.com"],
+            "subject": "The tide table",
+        },
+    }
+
+
+class Loops(Known, id="loops", title="Loops", confidence="likely"):
+    """Loops: Standard Webhooks, with names of its own in the body."""
+
+    scheme = StandardWebhooksScheme(families=(WEBHOOK,))
+    locators = Locators(
+        event_id="header:webhook-id",
+        type="body:eventName|body:type",
+        object_id="body:contactIdentity.id|body:data.id",
+        event_time="body:eventTime|body:timestamp",
+    )
+    profile = Profile(timeout_seconds=15.0)
+    secret_is = "the signing secret of the webhook"
+    retries_say = SVIX_RETRIES
+    sample_type = "contact.created"
+    sample = {
+        "eventName": "",
+        "eventTime": 0,
+        "webhookSchemaVersion": "1.0.0",
+        "contactIdentity": {"id": "", "email": "aoife@example.com", "userId": None},
+    }
+
+
+class CustomerIo(Known, id="customerio", title="Customer.io", confidence="likely"):
+    """Customer.io: what happened to messages, told within four seconds or again."""
+
+    scheme = SignatureScheme(
+        signature="header:X-CIO-Signature", signed="v0:{ts}:{body}", stamp=Stamp("header:X-CIO-Timestamp", past=None)
+    )
+    locators = Locators(
+        event_id="body:event_id",
+        type=("body:object_type", "body:metric"),
+        object_id="body:data.delivery_id|body:data.identifiers.id|body:data.customer_id",
+        event_time="body:timestamp",
+    )
+    profile = Profile(horizon_days=8.0, timeout_seconds=4.0)
+    secret_is = "the signing key of the reporting webhook"
+    retries_say = "at growing intervals for 7 days"
+    sample_type = "email.delivered"
+    sample = {
+        "event_id": "",
+        "object_type": "",
+        "metric": "",
+        "timestamp": 0,
+        "data": {
+            "delivery_id": "",
+            "identifiers": {"id": "aoife-17"},
+            "recipient": "aoife@example.com",
+            "campaign_id": 4,
+        },
+    }
+
+
+class Klaviyo(Known, id="klaviyo", title="Klaviyo", confidence="likely"):
+    """Klaviyo: events in batches; body and time are signed, with nothing between them."""
+
+    scheme = KlaviyoScheme()
+    locators = Locators(
+        event_id="body:external_id",
+        delivery_id="header:Klaviyo-Webhook-Id",
+        type="body:topic",
+        object_id="body:payload.data.id",
+        account="outer:meta.klaviyo_account_id",
+        event_time="body:payload.data.attributes.timestamp|body:payload.data.attributes.datetime",
+    )
+    split = JsonBatch("data")
+    profile = Profile(horizon_days=3.0, timeout_seconds=5.0)
+    secret_is = "the secret of the webhook, 16 characters or more"
+    retries_say = "for 12 hours and more"
+    note = "How it writes the time is taken from others' code: dates as in HTTP, ISO 8601 and numbers are read."
+    sample_type = "event:klaviyo.email_delivered"
+    sample = {
+        "data": [
+            {
+                "external_id": "",
+                "topic": "",
+                "payload": {
+                    "data": {"type": "event", "id": "", "attributes": {"timestamp": 0, "event_properties": {}}}
+                },
+            }
+        ],
+        "meta": {"klaviyo_account_id": "HbrLn7", "klaviyo_webhook_id": "01JHARBOURLANE", "version": "2025-07-15"},
+    }
+
+
+# -- chat -------------------------------------------------------------------------------------------------------------
+
+
+def _discord_type(document: Json) -> object:
+    return document["event"]["type"] if "event" in document else DISCORD_INTERACTIONS[document["type"]]
+
+
+DISCORD_INTERACTIONS = {
+    1: "ping",
+    2: "application_command",
+    3: "message_component",
+    4: "application_command_autocomplete",
+    5: "modal_submit",
+}
+
+
+class Discord(Known, id="discord", title="Discord"):
+    """Discord: interactions and webhook events, signed with the application's key; each begins with a ping."""
+
+    scheme = SignatureScheme(
+        signature="header:X-Signature-Ed25519",
+        digest="ed25519",
+        signed="{ts}{body}",
+        stamp=Stamp("header:X-Signature-Timestamp", past=None),
+    )
+    locators = Locators(
+        event_id="body:id", type=_discord_type, object_id="body:data.id|body:event.data.id|body:event.data.user.id"
+    )
+    fingerprint = ("body",)
+    acknowledge = Answer(status=204)
+    profile = Profile(horizon_days=1.0, timeout_seconds=3.0)
+    secret_is = "the public key of the application (hex)"
+    retries_say = "events: several over 10 minutes, then they are disabled; interactions: none"
+    handshake_says = "the signed ping: type 1 as JSON for interactions, 204 for events"
+    note = (
+        "Events have no id: the digest of the body stands for one. Interactions want an answer within 3 seconds that is made "
+        "for them, which an inbox cannot give: whoever asked sees that it failed."
+    )
+    sample_type = "application_command"
+    sample = {
+        "application_id": "1100000000000000001",
+        "id": "",
+        "type": 2,
+        "data": {"id": "", "name": "tide", "type": 1},
+        "guild_id": "1100000000000000002",
+        "member": {"user": {"id": "1100000000000000003", "username": "mira"}},
+        "version": 1,
+    }
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        document = json.loads(delivery.body)
+        if document["type"] == 0:
+            return Answer(status=204)
+        return json_answer({"type": 1}) if document["type"] == 1 and "event" not in document else None
+
+
+TELEGRAM_TOKEN = re.compile(rb"[A-Za-z0-9_-]{1,256}")
+
+
+def _telegram_type(document: Json) -> object:
+    return next((name for name in document if name != "update_id"), None)
+
+
+class Telegram(Known, id="telegram", title="Telegram"):
+    """Telegram: nothing is signed but a token that you chose; what an update is about is the name of its other field."""
+
+    scheme = TokenScheme(at="header:X-Telegram-Bot-Api-Secret-Token")
+    locators = Locators(
+        event_id="body:update_id",
+        type=_telegram_type,
+        object_id=(
+            "body:message.message_id|body:edited_message.message_id|body:channel_post.message_id|body:callback_query.id"
+        ),
+        event_time="body:message.date|body:edited_message.edit_date|body:channel_post.date",
+    )
+    profile = Profile(horizon_days=2.0)
+    secret_is = "the secret_token that you gave to setWebhook"
+    retries_say = "until it is answered, for a day"
+    note = f"Nothing is signed: whoever knows the token can send anything. {DOCUMENTED}"
+    sample_type = "message"
+    sample_id = None
+    sample = {
+        "update_id": 700000001,
+        "message": {
+            "message_id": 17,
+            "from": {"id": 5150731, "is_bot": False, "first_name": "Mira"},
+            "chat": {"id": 5150731, "type": "private"},
+            "date": 0,
+            "text": "When is the tide?",
+        },
+    }
+
+    @staticmethod
+    def secret_problem(value: bytes) -> str | None:
+        if TELEGRAM_TOKEN.fullmatch(value):
+            return None
+        return "is no secret token: those have 1 to 256 letters, digits, _ and - (the token of the bot is another one)"
+
+
+def _meta_id(entry: Json) -> str | None:
+    """Of all messages in the entry, and of what happened to them; None where something else is in it."""
+    found = []
+    for change in entry.get("changes", []):
+        value = change["value"]
+        messages, statuses = value.get("messages", []), value.get("statuses", [])
+        if not messages and not statuses:
+            return None
+        found += [message["id"] for message in messages]
+        found += [f"{status['id']}:{status['status']}" for status in statuses]
+    for item in entry.get("messaging", []):
+        deleted = ":deleted" if item["message"].get("is_deleted") else ""
+        found.append(item["message"]["mid"] + deleted)
+    return ":".join(found) or None
+
+
+class WhatsAppMeta(
+    Known, id="whatsapp_meta", title="WhatsApp, Messenger, Instagram, Facebook (Meta)", confidence="likely"
+):
+    """Meta: batches of entries for all its products; the address is probed with a token that you choose."""
+
+    scheme = SignatureScheme(signature="header:X-Hub-Signature-256", prefix="sha256=")
+    locators = Locators(
+        event_id=_meta_id,
+        type=("outer:object", "body:changes.0.field"),
+        object_id="body:id",
+        event_time=(
+            "body:changes.0.value.messages.0.timestamp|body:changes.0.value.statuses.0.timestamp|body:messaging.0.timestamp"
+            "|body:time"
+        ),
+        time_unit="s",
+    )
+    fingerprint = ("body",)
+    split = JsonBatch("entry")
+    profile = Profile(horizon_days=7.0, timeout_seconds=20.0, plain_ok=True)
+    secret_is = "the app secret; verify_token, if the address is to be confirmed"
+    retries_say = "at growing intervals for 36 hours, 7 days for WhatsApp"
+    handshake_says = "GET with hub.verify_token: the challenge comes back as text"
+    note = (
+        "Without a message, the digest of the entry stands for an id. Requests may have 3 MB: raise the limit of bodies where "
+        "batches are large."
+    )
+    sample_type = "whatsapp_business_account.messages"
+    sample = {
+        "object": "whatsapp_business_account",
+        "entry": [
+            {
+                "id": "",
+                "changes": [
+                    {
+                        "value": {
+                            "messaging_product": "whatsapp",
+                            "metadata": {"display_phone_number": "35312345678", "phone_number_id": "1100000000000001"},
+                            "messages": [
+                                {
+                                    "from": "353861234567",
+                                    "id": "wamid.SGFyYm91ckxhbmVUaWRlcw==",
+                                    "timestamp": "0",
+                                    "type": "text",
+                                    "text": {"body": "When is the tide?"},
+                                }
+                            ],
+                        },
+                        "field": "",
+                    }
+                ],
+            }
+        ],
+    }
+
+    _verify_token: str | None
+
+    def __init__(self, secret: Secrets = None, *, verify_token: str | None = None, **options: Any) -> None:
+        object.__setattr__(self, "_verify_token", verify_token)
+        super().__init__(secret, **options)
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        if delivery.method != "GET" or not self._verify_token:
+            return None
+        asked = query_of(delivery)
+        right = hmac.compare_digest(asked[b"hub.verify_token"], self._verify_token.encode())
+        return echo(asked[b"hub.challenge"].decode()) if right and asked[b"hub.mode"] == b"subscribe" else None
+
+
+class Line(Known, id="line", title="LINE"):
+    """LINE: batches of events, none of them when the address is tried."""
+
+    scheme = SignatureScheme(signature="header:X-Line-Signature", encoding="base64")
+    locators = Locators(
+        event_id="body:webhookEventId",
+        type="body:type",
+        object_id="body:message.id|body:source.userId",
+        account="outer:destination",
+        event_time="body:timestamp",
+        time_unit="ms",
+    )
+    split = JsonBatch("events")
+    profile = Profile(timeout_seconds=1.0, plain_ok=True)
+    secret_is = "the channel secret"
+    retries_say = "several, if redelivery is switched on for the channel"
+    sample_type = "message"
+    sample = {
+        "destination": "U0000000000000000000000000000tide",
+        "events": [
+            {
+                "type": "",
+                "message": {"type": "text", "id": "", "text": "When is the tide?"},
+                "webhookEventId": "",
+                "deliveryContext": {"isRedelivery": False},
+                "timestamp": 0,
+                "source": {"type": "user", "userId": "U0000000000000000000000000000mira"},
+                "mode": "active",
+            }
+        ],
+    }
+
+
+class Viber(Known, id="viber", title="Viber"):
+    """Viber: the signature is in a header, or in the address as `sig`; one token stands for all that befalls a message."""
+
+    scheme = SignatureScheme(signature=("header:X-Viber-Content-Signature", "query:sig"))
+    locators = Locators(
+        event_id=("body:message_token", "body:event", "body:user_id|body:sender.id|body:user.id|body:event"),
+        type="body:event",
+        object_id="body:message_token",
+        event_time="body:timestamp",
+        time_unit="ms",
+    )
+    fingerprint = ("body",)
+    profile = Profile(plain_ok=True)
+    secret_is = "the auth token of the bot"
+    retries_say = "repeated, how often is not documented"
+    handshake_says = "the signed event webhook: 200"
+    sample_type = "delivered"
+    sample_id = None
+    sample = {"event": "", "timestamp": 0, "message_token": 5741311803571721087, "user_id": "mJ9xQ2vT5sW8zY1cN4bL7g=="}
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        return Answer() if json.loads(delivery.body)["event"] == "webhook" else None
+
+
+class Intercom(Known, id="intercom", title="Intercom"):
+    """Intercom: tries once more after a minute, and asks with HEAD whether anybody is there."""
+
+    scheme = SignatureScheme(signature="header:X-Hub-Signature", prefix="sha1=", digest="sha1")
+    locators = Locators(
+        event_id="body:id",
+        type="body:topic",
+        object_id="body:data.item.id",
+        account="body:app_id",
+        event_time="body:created_at",
+    )
+    profile = Profile(horizon_days=1.0, timeout_seconds=5.0)
+    secret_is = "the client secret of the app"
+    retries_say = "1, after a minute; paused after 1,000 errors in a row, suspended after 7 days"
+    handshake_says = "HEAD: 200"
+    note = DOCUMENTED
+    sample_type = "conversation.user.created"
+    sample = {
+        "type": "notification_event",
+        "app_id": "hbrlane1",
+        "data": {"type": "notification_event_data", "item": {"type": "conversation", "id": "", "state": "open"}},
+        "id": "",
+        "topic": "",
+        "delivery_status": "pending",
+        "delivery_attempts": 1,
+        "first_sent_at": 1755517523,
+        "created_at": 0,
+    }
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        return Answer() if delivery.method == "HEAD" else None
+
+
+class Front(Known, id="front", title="Front", confidence="likely"):
+    """Front: milliseconds and body are signed, and a challenge in a header comes back once that is checked."""
+
+    scheme = SignatureScheme(
+        signature="header:X-Front-Signature",
+        encoding="base64",
+        signed="{ts}:{body}",
+        stamp=Stamp("header:X-Front-Request-Timestamp", "ms"),
+    )
+    locators = Locators(
+        event_id="body:payload.id",
+        type="body:type",
+        object_id="body:payload.conversation.id",
+        account="body:authorization.id",
+        event_time="body:payload.emitted_at",
+    )
+    profile = Profile(timeout_seconds=5.0)
+    secret_is = "the signing key of the app"
+    retries_say = "several"
+    handshake_says = "the header x-front-challenge of a signed request: it comes back as text"
+    sample_type = "inbound_received"
+    sample = {
+        "type": "",
+        "authorization": {"id": "cmp_hbr1"},
+        "payload": {
+            "id": "",
+            "type": "inbound",
+            "emitted_at": 0,
+            "conversation": {"id": "", "subject": "The tide table", "status": "unassigned"},
+        },
+    }
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        challenge = header_of(delivery, b"x-front-challenge")
+        return None if challenge is None else echo(challenge.decode("ascii"))
+
+
+def _stream_document(delivery: Delivery) -> Json:
+    return read_json(inflated(delivery))
+
+
+class StreamChat(Known, id="getstream_chat", title="Stream (chat and video)"):
+    """Stream: bodies may come compressed, and the signature is over what they were before."""
+
+    scheme = StreamScheme()
+    locators = Locators(
+        event_id="header:X-Webhook-Id",
+        type="body:type",
+        object_id="body:message.id|body:call_cid|body:cid",
+        event_time="body:created_at",
+    )
+    document: ClassVar[Document | None] = _stream_document
+    profile = Profile(horizon_days=1.0, timeout_seconds=6.0, content_encodings=("gzip",))
+    secret_is = "the API secret of the app"
+    retries_say = "5"
+    note = "A compressed body is kept as it came: a handler inflates it where content-encoding says gzip."
+    sample_type = "message.new"
+    sample = {
+        "type": "",
+        "cid": "messaging:harbour",
+        "channel_type": "messaging",
+        "channel_id": "harbour",
+        "message": {"id": "", "text": "The tide is late", "user": {"id": "mira"}},
+        "created_at": "2026-03-04T10:11:12.000000000Z",
+    }
+
+
+class Zoom(Known, id="zoom", title="Zoom", confidence="likely"):
+    """Zoom: the address is confirmed when it is set and every three days, with a hash that only you can make."""
+
+    scheme = SignatureScheme(
+        signature="header:x-zm-signature",
+        prefix="v0=",
+        signed="v0:{ts}:{body}",
+        stamp=Stamp("header:x-zm-request-timestamp", past=None),
+    )
+    locators = Locators(
+        type="body:event",
+        object_id="body:payload.object.uuid|body:payload.object.id",
+        account="body:payload.account_id",
+        event_time="body:event_ts",
+        time_unit="ms",
+    )
+    fingerprint = ("body",)
+    profile = Profile(horizon_days=1.0, timeout_seconds=3.0, plain_ok=True)
+    secret_is = "the secret token of the app"
+    retries_say = "3, after 5, 20 and 60 minutes"
+    handshake_says = "the signed endpoint.url_validation: plainToken and its HMAC as JSON"
+    note = DIGEST
+    sample_type = "meeting.started"
+    sample = {
+        "event": "",
+        "event_ts": 0,
+        "payload": {
+            "account_id": "hbrLaneAcct1",
+            "object": {"uuid": "", "id": "91234567890", "topic": "Tides of the week", "type": 2, "duration": 30},
+        },
+    }
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        if b'"endpoint.url_validation"' not in delivery.body:
+            return None
+        document = json.loads(delivery.body)
+        plain = document["payload"]["plainToken"]
+        if document["event"] != "endpoint.url_validation" or len(plain) > ECHO_MAX:
+            return None
+        secret = next((one for one in secrets if self._made_with(one, delivery)), secrets[0])
+        encrypted = hmac.new(secret.value, plain.encode(), "sha256").hexdigest()
+        return json_answer({"plainToken": plain, "encryptedToken": encrypted})
+
+    @staticmethod
+    def _made_with(secret: Secret, delivery: Delivery) -> bool:
+        """Which of several secrets Zoom uses: it expects the answer to be made with the same."""
+        timestamp = header_of(delivery, b"x-zm-request-timestamp") or b""
+        made = hmac.new(secret.value, b"v0:" + timestamp + b":" + delivery.body, "sha256").hexdigest()
+        return hmac.compare_digest(f"v0={made}".encode(), header_of(delivery, b"x-zm-signature") or b"")
+
+
+class Webex(Known, id="webex", title="Webex", confidence="likely"):
+    """Webex: signed with SHA-1; the id in the body is the webhook's, not the event's."""
+
+    scheme = SignatureScheme(signature="header:X-Spark-Signature", digest="sha1")
+    locators = Locators(
+        type=("body:resource", "body:event"),
+        object_id="body:data.id",
+        account="body:orgId",
+        event_time="body:data.created",
+    )
+    fingerprint = ("body",)
+    profile = Profile(timeout_seconds=15.0)
+    secret_is = "the secret of the webhook"
+    retries_say = "not documented; disabled after 100 failures within 5 minutes"
+    note = DIGEST
+    sample_type = "messages.created"
+    sample = {
+        "id": "Y2lzY29zcGFyazovL3VzL1dFQkhPT0svaGFyYm91cg",
+        "name": "messages of the harbour",
+        "resource": "",
+        "event": "",
+        "orgId": "Y2lzY29zcGFyazovL3VzL09SR0FOSVpBVElPTi9sYW5l",
+        "actorId": "Y2lzY29zcGFyazovL3VzL1BFT1BMRS9taXJh",
+        "created": "2026-01-02T03:04:05.000Z",
+        "data": {"id": "", "roomId": "Y2lzY29zcGFyazovL3VzL1JPT00vdGlkZXM", "created": "2026-03-04T10:11:12.000Z"},
+    }
+
+
+class MicrosoftTeams(Known, id="microsoft_teams", title="Microsoft Teams outgoing webhook", confidence="likely"):
+    """Microsoft Teams: the answer is what the chat shows; say `answer` for another text."""
+
+    scheme = SignatureScheme(signature="header:Authorization", prefix="HMAC ", encoding="base64", key="base64")
+    locators = Locators(
+        event_id="body:id", type="body:type", object_id="body:conversation.id", event_time="body:timestamp"
+    )
+    profile = Profile(retries=False, horizon_days=1.0, timeout_seconds=5.0)
+    secret_is = "the security token of the webhook (base64)"
+    retries_say = "none"
+    sample_type = "message"
+    sample = {
+        "type": "",
+        "id": "",
+        "timestamp": "2026-03-04T10:11:12.000Z",
+        "serviceUrl": "https://example.com/teams/",
+        "channelId": "msteams",
+        "from": {"id": "29:mira", "name": "Mira Castellan"},
+        "conversation": {"id": ""},
+        "text": "<at>Tides</at> when?",
+    }
+
+    def __init__(self, secret: Secrets = None, *, answer: str = "Received.", **options: Any) -> None:
+        object.__setattr__(self, "acknowledge", json_answer({"type": "message", "text": answer}))
+        super().__init__(secret, **options)
+
+
+class RingCentral(Known, id="ringcentral", title="RingCentral", confidence="likely"):
+    """RingCentral: nothing is signed but a token that you chose; the address is confirmed by a header that comes back."""
+
+    scheme = TokenScheme(at="header:Verification-Token")
+    locators = Locators(
+        event_id="body:uuid",
+        type="body:event",
+        object_id="body:body.id|body:body.telephonySessionId|body:body.extensionId|body:subscriptionId",
+        account="body:ownerId",
+        event_time="body:timestamp",
+    )
+    profile = Profile(timeout_seconds=3.0, plain_ok=True)
+    secret_is = "the verificationToken of the subscription"
+    retries_say = "several, then the address is blacklisted"
+    handshake_says = "Validation-Token in a request without an event: it comes back in a header"
+    note = "Nothing is signed: whoever knows the token can send anything."
+    sample_type = "/restapi/v1.0/account/~/extension/~/message-store"
+    sample = {
+        "uuid": "",
+        "event": "",
+        "timestamp": "2026-03-04T10:11:12.000Z",
+        "subscriptionId": "7a3c8e0f-b1d2-4c6f-9a7e-5b4d3c2b1a09",
+        "ownerId": "400131421008",
+        "body": {"id": "", "changes": [{"type": "SMS", "newCount": 1, "updatedCount": 0}]},
+    }
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        token = header_of(delivery, b"validation-token")
+        if token is None or not RINGCENTRAL_TOKEN.fullmatch(token) or b'"event"' in delivery.body:
+            return None
+        # Whether our token comes with the question is not documented; a wrong one is no reason to answer.
+        shown = header_of(delivery, b"verification-token")
+        if shown is not None and not is_secret(shown, secrets):
+            return None
+        return Answer(headers=((b"validation-token", token),))
+
+
+RINGCENTRAL_TOKEN = re.compile(rb"[A-Za-z0-9._~+/=-]{1,256}")
+
+
+# -- feeds and rooms --------------------------------------------------------------------------------------------------
+
+
+class LiveKit(Known, id="livekit", title="LiveKit"):
+    """LiveKit: a token that holds the hash of the body; say `api_key` to take it from that key only."""
+
+    scheme = JwtScheme(
+        at="header:Authorization", algorithms=("HS256",), bound=(Bound("sha256", "base64"),), requires=("exp",)
+    )
+    locators = Locators(
+        event_id="body:id",
+        type="body:event",
+        object_id="body:room.sid|body:egressInfo.egressId|body:ingressInfo.ingressId",
+        event_time="body:createdAt",
+        time_unit="s",
+    )
+    profile = Profile()
+    secret_is = "the API secret"
+    retries_say = "several"
+    sample_type = "room_started"
+    sample = {
+        "event": "",
+        "room": {"sid": "", "name": "harbour", "emptyTimeout": 300, "creationTime": "1755517523"},
+        "id": "",
+        "createdAt": "0",
+    }
+
+    _api_key: str | None
+
+    def __init__(self, secret: Secrets = None, *, api_key: str | None = None, **options: Any) -> None:
+        object.__setattr__(self, "_api_key", api_key)
+        super().__init__(secret, **options)
+
+    def _scheme(self, name: str, **given: Any) -> Scheme:
+        scheme = cast("JwtScheme", super()._scheme(name, **given))
+        return scheme if self._api_key is None else dataclasses.replace(scheme, claims={"iss": self._api_key})
+
+
+def _twitch_type(document: Json) -> object:
+    return document["subscription"]["type"] if "event" in document or "events" in document else "revocation"
+
+
+class TwitchEventSub(Known, id="twitch_eventsub", title="Twitch EventSub"):
+    """Twitch: id, time and body are signed; a subscription begins with a signed challenge."""
+
+    scheme = SignatureScheme(
+        signature="header:Twitch-Eventsub-Message-Signature",
+        prefix="sha256=",
+        signed="{header:Twitch-Eventsub-Message-Id}{ts}{body}",
+        stamp=Stamp("header:Twitch-Eventsub-Message-Timestamp", "iso", past=600.0),
+    )
+    locators = Locators(
+        event_id="header:Twitch-Eventsub-Message-Id",
+        delivery_id="header:Twitch-Eventsub-Message-Id",
+        type=_twitch_type,
+        object_id="body:event.broadcaster_user_id|body:event.user_id|body:subscription.id",
+        event_time="header:Twitch-Eventsub-Message-Timestamp",
+    )
+    profile = Profile(horizon_days=1.0, timeout_seconds=5.0)
+    secret_is = "the secret of the subscription, 10 to 100 characters"
+    retries_say = "repeated; the subscription is revoked after failures"
+    handshake_says = "the signed webhook_callback_verification: the challenge comes back as text"
+    sample_type = "channel.follow"
+    sample = {
+        "subscription": {
+            "id": "5b4d3c2b-1a09-4c6f-9a7e-7a3c8e0fb1d2",
+            "type": "channel.follow",
+            "version": "2",
+            "status": "enabled",
+            "condition": {"broadcaster_user_id": "1337001"},
+            "created_at": "2026-01-02T03:04:05.000000000Z",
+        },
+        "event": {
+            "user_id": "1337002",
+            "user_login": "mira",
+            "broadcaster_user_id": "",
+            "broadcaster_user_login": "harbour",
+        },
+    }
+
+    def reply(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        # The header that says what kind of message it is is not signed: the body decides.
+        document = json.loads(delivery.body)
+        return None if "event" in document else echo(document["challenge"])
+
+
+X_FEEDS = ("tweet_create_events", "direct_message_events", "favorite_events")
+X_TOKEN = re.compile(rb"[A-Za-z0-9._~+/=-]{1,256}")
+
+
+def _x_type(document: Json) -> object:
+    """The list that is there, beside whose it is and who is named in it."""
+    return next((name for name in document if name.endswith(("_events", "_event"))), next(iter(document), None))
+
+
+def _x_id(document: Json) -> str | None:
+    """Of posts, messages and likes that have ids; for whom it is told counts, too."""
+    kind = _x_type(document)
+    if kind not in X_FEEDS:
+        return None
+    items = [str(item.get("id_str") or item["id"]) for item in document[kind]]
+    return ":".join([document["for_user_id"], str(kind), *items]) if items else None
+
+
+def _x_signed(request: Request, timestamp: bytes) -> bytes:
+    """{body}, which has to be a JSON object: anybody can ask us to sign the text of a challenge."""
+    del timestamp
+    if not request.body.startswith(b"{"):
+        raise VerificationError(Reason.SIGNATURE_MALFORMED, "the body is no JSON object")
+    return request.body
+
+
+class XTwitter(Known, id="x_twitter", title="X (Twitter)"):
+    """X: the address is tried about every hour, with a text that has to come back signed."""
+
+    scheme = SignatureScheme(
+        signature="header:x-twitter-webhooks-signature", prefix="sha256=", encoding="base64", signed=_x_signed
+    )
+    locators = Locators(event_id=_x_id, type=_x_type, account="body:for_user_id")
+    fingerprint = ("body",)
+    profile = Profile(timeout_seconds=3.0, plain_ok=True)
+    secret_is = "the consumer secret of the app; with several, the first one answers challenges"
+    retries_say = "few; enterprise accounts can have events replayed"
+    handshake_says = "GET with crc_token: its HMAC as JSON"
+    note = "What has no id of its own is told by the digest of the body."
+    sample_type = "tweet_create_events"
+    sample = {
+        "for_user_id": "1337001",
+        "tweet_create_events": [
+            {
+                "created_at": "Wed Mar 04 10:11:12 +0000 2026",
+                "id_str": "1900000000000000001",
+                "text": "The evening tide is late",
+                "user": {"id_str": "1337002", "screen_name": "mira"},
+            }
+        ],
+    }
+
+    def greet(self, delivery: Delivery, secrets: tuple[Secret, ...]) -> Answer | None:
+        if delivery.method != "GET":
+            return None
+        token = query_of(delivery)[b"crc_token"]
+        # Whatever could be the body of an event is not signed for anybody.
+        if not X_TOKEN.fullmatch(token):
+            return None
+        digest = hmac.digest(secrets[0].value, token, "sha256")
+        return json_answer({"response_token": f"sha256={b64encode(digest).decode()}"})

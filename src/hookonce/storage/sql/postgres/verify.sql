@@ -1,0 +1,18 @@
+-- Stage verify: requests that were refused, a sample of them, for whoever asks why. Never events.
+
+-- name: rejection_insert
+INSERT INTO hookonce_rejection (request_id, at, source, reason, cause, address, method, path, query, headers, raw)
+VALUES (:request_id, coalesce(to_timestamp(:now::float8), clock_timestamp()), :source, :reason, :cause, :address, :method, :path,
+    :query, :headers, :raw);
+
+-- name: rejection_trim
+-- Bounded by number: whoever sends nonsense all day fills no disk.
+DELETE FROM hookonce_rejection WHERE id <= (SELECT max(id) FROM hookonce_rejection) - :kept;
+
+-- name: rejection_show
+SELECT request_id, extract(epoch FROM at)::float8, source, reason, cause, address, method, path, query, headers, raw
+FROM hookonce_rejection WHERE request_id = :request_id;
+
+-- name: rejection_list
+SELECT request_id, extract(epoch FROM at)::float8, source, reason, cause, address, method, path, query, headers, raw
+FROM hookonce_rejection ORDER BY id DESC LIMIT :limit;
