@@ -6,11 +6,13 @@ Nobody signs them. So what comes back is short and printable, and what is kept i
 from __future__ import annotations
 
 import hmac
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from hookonce.errors import ConfigurationError, Reason, VerificationError
-from hookonce.model import Answer, Delivery
+from hookonce.model import Answer, Delivery, Secret
 from hookonce.providers.locate import only_header
 from hookonce.schemes.request import fields
 
@@ -100,15 +102,46 @@ def _unwritten(error: OSError) -> VerificationError:
     )
 
 
+def echo(text: str) -> Answer | None:
+    """A challenge, as it came; what is too long for one is none."""
+    return Answer(body=text.encode()) if len(text) <= ECHO_MAX else None
+
+
+def json_answer(document: Any) -> Answer:
+    """A small JSON document."""
+    return Answer(body=json.dumps(document).encode(), content_type="application/json")
+
+
+def query_of(delivery: Delivery) -> dict[bytes, bytes]:
+    """The fields of the query."""
+    return dict(fields(delivery.query))
+
+
+def is_secret(shown: bytes, secrets: tuple[Secret, ...]) -> bool:
+    """Whether this is one of the secrets. All of them are compared, so that the time tells nothing."""
+    return sum(hmac.compare_digest(shown, secret.value) for secret in secrets) > 0
+
+
+def header_of(delivery: Delivery, name: bytes) -> bytes | None:
+    """A header that is there once."""
+    values = [value for key, value in delivery.headers if key == name]
+    return values[0] if len(values) == 1 else None
+
+
 __all__ = [
     "ECHO_MAX",
     "check_file",
     "check_token",
+    "echo",
     "echo_query",
+    "header_of",
     "holds",
+    "is_secret",
+    "json_answer",
     "keep_once",
     "matches",
     "printable",
     "printable_header",
     "query_field",
+    "query_of",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -29,13 +31,11 @@ def _refuse(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def body_or_canonical(request: Request, ts: bytes) -> tuple[bytes, ...]:
+def body_or_canonical(request: Request, ts: bytes) -> Iterator[bytes]:
     """{body}{ts}, or the body as canonical JSON and {ts}"""  # noqa: D415 - shown as it is, beside templates
-    signed = (request.body + ts,)
-    try:
-        return (*signed, canonical(request.body) + ts)
-    except (ValueError, RecursionError):
-        return signed
+    yield request.body + ts
+    with contextlib.suppress(ValueError, RecursionError):
+        yield canonical(request.body) + ts
 
 
 def _ordered(document: Any) -> Any:

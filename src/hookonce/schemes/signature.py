@@ -7,7 +7,7 @@ import hmac
 from base64 import b64decode, urlsafe_b64decode
 from binascii import Error as BinasciiError
 from binascii import unhexlify
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -172,8 +172,8 @@ def encode_upper_hex(digest: bytes) -> bytes:
 
 # -- what is signed ---------------------------------------------------------------------------------------------------
 
-Signed = bytes | tuple[bytes, ...]
-"""What was signed; several where senders do not agree among themselves on how to write it."""
+Signed = bytes | Iterable[bytes]
+"""What was signed; several, the likeliest first, where senders do not agree among themselves on how to write it."""
 
 Fill = Callable[[Request, bytes, bytes], Signed]
 """From a request, its timestamp and a secret to the bytes that were signed."""
@@ -220,6 +220,28 @@ def compile_signed(template: str) -> Fill:
         return b"".join([_step(step, request, ts, secret) for step in steps])
 
     return fill
+
+
+def json_behind(template: str) -> Callable[[Request, bytes], Signed]:
+    """A template in which nothing but digits and signs separate a time from the body: then the body has to be JSON.
+
+    Otherwise the end of the time could become the beginning of another body, under the same signature.
+    """
+    fill = compile_signed(template)
+
+    def signed(request: Request, ts: bytes) -> Signed:
+        if not request.body.lstrip().startswith((b"{", b"[")):
+            raise VerificationError(
+                Reason.SIGNATURE_MALFORMED, "the body is no JSON: part of it may belong to the time"
+            )
+        return fill(request, ts, b"")
+
+    signed.__doc__ = template
+    return signed
+
+
+def _first(signed: Signed) -> bytes:
+    return signed if isinstance(signed, bytes) else next(iter(signed))
 
 
 def seam_of(template: str) -> Literal["", "first", "last"]:
@@ -343,13 +365,13 @@ class SignatureScheme(Described):
         signed = self._fill(request, ts, b"")
         if isinstance(signed, bytes):
             return self._prove_one(signed, texts, secrets)
-        for number, one in enumerate(signed, start=1):
+        refused = VerificationError(Reason.SIGNATURE_MALFORMED, "there is nothing that could have been signed")
+        for one in signed:
             try:
                 return self._prove_one(one, texts, secrets)
-            except VerificationError:
-                if number == len(signed):
-                    raise
-        raise AssertionError
+            except VerificationError as error:
+                refused = error
+        raise refused
 
     def _prove_one(self, signed: bytes, texts: Sequence[bytes], secrets: Sequence[Secret]) -> tuple[str, bytes]:
         if self.digest in keys.ASYMMETRIC:
@@ -362,7 +384,7 @@ class SignatureScheme(Described):
         matched = None
         for secret in secrets:
             signed = self._fill(request, ts, secret.value)
-            digest = hashlib.new(self.digest[6:], signed if isinstance(signed, bytes) else signed[0]).digest()
+            digest = hashlib.new(self.digest[6:], _first(signed)).digest()
             expected = self._encode(digest)
             for text in texts:
                 if hmac.compare_digest(expected, text) and secret.value:
@@ -450,7 +472,7 @@ class SignatureScheme(Described):
         request = Request(stamped, self.url)
         request.parts = parts
         signed = self._fill(request, ts, secret.value)
-        text = self._make(signed if isinstance(signed, bytes) else signed[0], secret)
+        text = self._make(_first(signed), secret)
         where = (self.signature if isinstance(self.signature, str) else self.signature[0]).partition(":")[2]
         return replace(
             stamped, headers=with_headers(stamped.headers, [(where.lower().encode(), self._write(text, parts))])
@@ -543,6 +565,7 @@ __all__ = [
     "check_age",
     "compile_signed",
     "decode_signature",
+    "json_behind",
     "read_moment",
     "write_moment",
 ]

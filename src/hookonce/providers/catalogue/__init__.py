@@ -3,14 +3,31 @@
 from hookonce.providers.catalogue import (
     ai,
     banking,
+    billing,
+    calls,
     cloud,
     commerce,
     content,
     developer,
     identity,
+    mail,
     messaging,
     payments,
     work,
 )
 
-__all__ = ["ai", "banking", "cloud", "commerce", "content", "developer", "identity", "messaging", "payments", "work"]
+__all__ = [
+    "ai",
+    "banking",
+    "billing",
+    "calls",
+    "cloud",
+    "commerce",
+    "content",
+    "developer",
+    "identity",
+    "mail",
+    "messaging",
+    "payments",
+    "work",
+]
