@@ -163,7 +163,11 @@ class Inbox:
         if need is not None:
             await asyncio.to_thread(need)
         arrivals = self._desk.receiver.open(delivery).arrivals
-        outcomes = await asyncio.gather(*self._acceptor().submit_all(arrivals))
+        acceptor = self._acceptor()
+        if len(arrivals) == 1:
+            outcomes = [await acceptor.submit(arrivals[0])]
+        else:
+            outcomes = await asyncio.gather(*acceptor.submit_all(arrivals))
         for arrival, stored in zip(arrivals, outcomes, strict=True):
             self._desk.stored(arrival, stored)
         return outcomes
