@@ -165,6 +165,8 @@ def _goal(axes: Any, value: float, text: str) -> None:
 def _colour(name: str) -> str:
     if name == "echo":
         return CEILING
+    if name.startswith("inbox"):
+        return SECOND
     return OURS if name.startswith("hookonce") else OTHER
 
 

@@ -1,6 +1,6 @@
 """Providers: who sends, how they sign, and where they say what. Declare one as an endpoint.
 
-Those we know are loaded when they are asked for: whoever uses one does not wait for two hundred.
+Those we know are loaded when they are asked for: whoever uses one does not wait for the others.
 """
 
 from __future__ import annotations
