@@ -73,7 +73,7 @@ MUTANTS = (
     mutant(
         "what is compressed is refused, before anything is hashed",
         "flow/receive.py",
-        "        self._check_encoding(source, delivery.headers)\n",
+        "        check_encoding(source.endpoint, delivery.headers)\n",
         "",
         "flow/test_receive.py::test_encodings_are_refused_before_anything_is_hashed",
     ),

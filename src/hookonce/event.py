@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +12,7 @@ from typing import Any
 
 from hookonce.errors import Unreadable
 from hookonce.model import Claim, utc
-
-UNPACKED_BYTES_MAX = 8 * 1024 * 1024
+from hookonce.schemes.inflate import inflate
 
 
 @cache
@@ -100,22 +98,10 @@ class Event:
     def data(self) -> Any:
         """The body as JSON. A body that is none ends the event as `failed(unreadable)`; its bytes stay in `raw`."""
         try:
-            return read_json(self._unpacked())
+            packed = self.headers.get("content-encoding", "").lower() == "gzip"
+            return read_json(inflate(self.raw) if packed else self.raw)
         except (ValueError, RecursionError) as error:
             raise Unreadable(f"the body is not readable as JSON: {error}") from error
-
-    def _unpacked(self) -> bytes:
-        """The body as it was before it was compressed, within a bound; `raw` stays what was signed."""
-        if self.headers.get("content-encoding", "").lower() != "gzip":
-            return self.raw
-        try:
-            stream = zlib.decompressobj(wbits=31)
-            unpacked = stream.decompress(self.raw, UNPACKED_BYTES_MAX)
-        except zlib.error as error:
-            raise Unreadable(f"the body is not readable as gzip: {error}") from error
-        if stream.unconsumed_tail or not stream.eof:
-            raise Unreadable(f"the body is not whole, or unpacks to more than {UNPACKED_BYTES_MAX} bytes")
-        return unpacked
 
     def __getitem__(self, path: str) -> Any:
         """The value at a dotted path; list items by number. KeyError names the part that is missing."""

@@ -50,14 +50,15 @@ class Inbox:
         self.worker_settings = worker or WorkerSettings()
         self._factory = backend_factory(database)
         self._hands = self._factory().hands
-        self._desk = Desk(self.registry, Receiver(self.registry, self.clock, bounds or Bounds()), self.counters)
+        receiver = Receiver(self.registry, self.clock, bounds or Bounds())
+        examiner = Examiner(self.registry, self._keep_rejection)
+        self._desk = Desk(self.registry, receiver, self.counters, examiner)
         self._doors: dict[asyncio.AbstractEventLoop, Acceptor] = {}
         self._background: asyncio.AbstractEventLoop | None = None
         self._background_lock = threading.Lock()
         self._wakes: list[Callable[[], None]] = []
         self._starts: list[Callable[..., None]] = []
         self._desk.accepted = self._wake_workers
-        self._desk.examiner = Examiner(self.registry, self._keep_rejection)
 
     # -- declare ----------------------------------------------------------------------------------------------
 

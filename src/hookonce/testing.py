@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hookonce.errors import ConfigurationError
@@ -17,7 +17,7 @@ from hookonce.model import Delivery
 from hookonce.providers.base import Endpoint
 from hookonce.providers.samples import sample
 from hookonce.registry import Source
-from hookonce.schemes.base import Described, active, with_headers
+from hookonce.schemes.base import active, sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +57,12 @@ def signed(
         raise ConfigurationError(f"{endpoint.name} has no secret that is valid: nothing can be signed")
     unsigned = Delivery(endpoint.name, made.headers, whole, f"/{endpoint.name}", made.query)
     message_id = id or f"msg_{seed}"
-    if isinstance(declared.scheme, Described):
-        sealed = declared.scheme.seal(unsigned, secrets[0], moment, message_id)
-    else:
-        headers = declared.scheme.sign(whole, secrets[0], moment, message_id)
-        sealed = replace(unsigned, headers=with_headers(made.headers, headers))
+    request = sealed(declared.scheme, unsigned, secrets[0], moment, message_id)
     return Signed(
-        sealed.body,
-        {name.decode("latin-1"): value.decode("latin-1") for name, value in sealed.headers},
-        sealed.query.decode("latin-1"),
-        sealed.method,
+        request.body,
+        {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
+        request.query.decode("latin-1"),
+        request.method,
     )
 
 

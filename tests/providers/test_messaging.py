@@ -26,7 +26,8 @@ from hookonce.model import Answer, Delivery, Facts, Secret
 from hookonce.providers import PROVIDERS
 from hookonce.providers.base import Endpoint
 from hookonce.registry import Registry, Source
-from hookonce.schemes.getstream import INFLATED_BYTES_MAX, inflated
+from hookonce.schemes.getstream import inflated
+from hookonce.schemes.inflate import INFLATED_BYTES_MAX
 
 NOW = 1_800_000_000.0
 URL = "https://example.com/webhooks/source"

@@ -51,13 +51,13 @@ REFUSAL_LOGS_PER_SECOND = 10
 class Desk:
     """What every front door (ASGI, WSGI, no HTTP) shares: from a delivery to a status, counted and logged."""
 
-    def __init__(self, registry: Registry, receiver: Receiver, counters: Counters) -> None:
+    def __init__(self, registry: Registry, receiver: Receiver, counters: Counters, examiner: Examiner) -> None:
         self.registry = registry
         self.receiver = receiver
         self.counters = counters
         self.accepted: Callable[[], None] = lambda: None
         self.disk_failed: Callable[[DiskFailure], None] = lambda _: None
-        self.examiner = Examiner(registry, lambda _: None)
+        self.examiner = examiner
         self._refusals_second = 0
         self._refusals = 0
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 from urllib.parse import SplitResult
@@ -21,7 +21,7 @@ from hookonce.model import Delivery
 from hookonce.providers.base import Endpoint
 from hookonce.providers.directory import GENERIC
 from hookonce.providers.samples import Sample, sample
-from hookonce.schemes.base import Described, active, with_headers
+from hookonce.schemes.base import active, sealed
 
 ANSWER_SECONDS = 30.0
 ACCEPTED, DUPLICATE = 202, 200
@@ -142,12 +142,7 @@ def signed_request(endpoint: Endpoint, posting: Posting, url: SplitResult, now: 
     query = "&".join(part for part in (url.query, made.query.decode()) if part)
     unsigned = Delivery(endpoint.name, made.headers, made.body, url.path, query.encode())
     secret = active(endpoint.secrets, now)[0]
-    scheme = endpoint.provider.scheme
-    if isinstance(scheme, Described):
-        return scheme.seal(unsigned, secret, now, posting.message_id)
-    return replace(
-        unsigned, headers=with_headers(made.headers, scheme.sign(made.body, secret, now, posting.message_id))
-    )
+    return sealed(endpoint.provider.scheme, unsigned, secret, now, posting.message_id)
 
 
 def _post(endpoint: Endpoint, posting: Posting, url: SplitResult) -> Answer:

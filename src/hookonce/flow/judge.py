@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import hashlib
 import json
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from hookonce.errors import ConfigurationError, HookonceError, Reason, VerificationError
+from hookonce.errors import ConfigurationError, HookonceError
+from hookonce.flow.receive import check_encoding, print_name
 from hookonce.flow.verify import verify
 from hookonce.model import Delivery, Facts, Verified
 from hookonce.providers.base import Endpoint
@@ -63,7 +63,7 @@ def judge(captured: Captured) -> tuple[Verified, list[tuple[Facts, bytes]]]:
     """Verified, with the events in it and their bodies; VerificationError says why not."""
     endpoint, delivery = captured.endpoint, captured.delivery
     provider = endpoint.provider
-    _check_encoding(endpoint, delivery)
+    check_encoding(endpoint, delivery.headers)
     verified = verify(endpoint, delivery, captured.now)
     if provider.split is None:
         return verified, [(_facts(endpoint, delivery, None), delivery.body)]
@@ -78,15 +78,8 @@ def judge(captured: Captured) -> tuple[Verified, list[tuple[Facts, bytes]]]:
 def _facts(endpoint: Endpoint, delivery: Delivery, outer: Any) -> Facts:
     facts = endpoint.provider.facts(delivery, outer)
     if facts.event_id is None and (found := endpoint.provider.print_of(delivery, outer)) is not None:
-        return dataclasses.replace(facts, event_id=f"fp:{hashlib.sha256(found).hexdigest()[:32]}")
+        return dataclasses.replace(facts, event_id=print_name(found))
     return facts
-
-
-def _check_encoding(endpoint: Endpoint, delivery: Delivery) -> None:
-    for name, value in delivery.headers:
-        text = value.decode("latin-1").lower()
-        if name == b"content-encoding" and text not in ("", "identity", *endpoint.provider.profile.content_encodings):
-            raise VerificationError(Reason.ENCODING_REFUSED, "the body is compressed")
 
 
 def _headers(given: object) -> list[tuple[bytes, bytes]]:

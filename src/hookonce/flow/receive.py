@@ -20,7 +20,7 @@ from hookonce.errors import Reason, VerificationError
 from hookonce.failpoints import fp
 from hookonce.flow.verify import verify, verify_nobody
 from hookonce.model import Answer, Arrival, Delivery, Facts, Verified, receipt_key
-from hookonce.providers.base import Greet
+from hookonce.providers.base import Endpoint, Greet
 from hookonce.providers.locate import NOT_JSON
 from hookonce.registry import Registry, Source
 from hookonce.schemes.base import active
@@ -145,7 +145,7 @@ class Receiver:
         if source is None:
             verify_nobody(delivery, now)
             raise AssertionError
-        self._check_encoding(source, delivery.headers)
+        check_encoding(source.endpoint, delivery.headers)
         verified = verify(source.endpoint, delivery, now)
         fp("receive.after_verify")
         return source, verified
@@ -167,7 +167,7 @@ class Receiver:
             kind, identity = "event", facts.event_id.encode("utf-8", "surrogatepass")
         elif (found := provider.print_of(delivery, outer)) is not None:
             kind, identity = "print", found
-            facts = dataclasses.replace(facts, event_id=f"fp:{hashlib.sha256(found).hexdigest()[:32]}")
+            facts = dataclasses.replace(facts, event_id=print_name(found))
         else:
             kind, identity = "body", digest
             self._check_nameless(source, facts)
@@ -188,13 +188,6 @@ class Receiver:
             hold="API version" if provider.profile.holds(facts.api_version) else None,
         )
 
-    def _check_encoding(self, source: Source, headers: Headers) -> None:
-        for name, value in headers:
-            if name == b"content-encoding" and value.lower() not in (b"", b"identity"):
-                if value.decode("latin-1").lower() in source.endpoint.provider.profile.content_encodings:
-                    return
-                raise VerificationError(Reason.ENCODING_REFUSED, "the body is compressed")
-
     def _check_age(self, facts: Facts, now: float) -> None:
         limit = self.bounds.event_age_seconds
         if limit is not None and facts.event_time is not None and now - facts.event_time > limit:
@@ -204,6 +197,20 @@ class Receiver:
         """Authentic, but no id where it should be. An unreadable body is kept and marked; any other is refused."""
         if facts.problem is None:
             raise VerificationError(Reason.ID_MISSING, f"{source.name}: the event's id is not where it should be")
+
+
+def check_encoding(endpoint: Endpoint, headers: Headers) -> None:
+    """Refuse what is compressed, unless the sender is known to send it so."""
+    for name, value in headers:
+        if name == b"content-encoding" and value.lower() not in (b"", b"identity"):
+            if value.decode("latin-1").lower() in endpoint.provider.profile.content_encodings:
+                continue
+            raise VerificationError(Reason.ENCODING_REFUSED, "the body is compressed")
+
+
+def print_name(found: bytes) -> str:
+    """How a fingerprint shows where others have an id."""
+    return f"fp:{hashlib.sha256(found).hexdigest()[:32]}"
 
 
 def _shielded(shake: Greet, delivery: Delivery, source: Source, now: float) -> Answer | None:

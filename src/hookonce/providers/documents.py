@@ -31,14 +31,8 @@ def _form_or_json(delivery: Delivery) -> Json:
     return found
 
 
-def _token_claims(delivery: Delivery) -> Json:
-    """The claims of a body that is a signed token. Whoever reads them has verified it."""
-    return segment(delivery.body.split(b".")[1])
-
-
 form: Document = _form
 form_or_json: Document = _form_or_json
-token_claims: Document = _token_claims
 
 
 def segment(text: bytes) -> Json:
@@ -144,5 +138,4 @@ __all__ = [
     "segment",
     "split_lines",
     "split_text",
-    "token_claims",
 ]

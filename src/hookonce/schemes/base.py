@@ -40,8 +40,7 @@ class Described:
 
     def seal(self, unsigned: Delivery, secret: Secret, now: float, message_id: str) -> Delivery:
         """A whole request as the sender would send it: for schemes whose signature is not in a header alone."""
-        headers = cast("Scheme", self).sign(unsigned.body, secret, now, message_id)
-        return replace(unsigned, headers=with_headers(unsigned.headers, headers))
+        return _with_signature(cast("Scheme", self), unsigned, secret, now, message_id)
 
     def new_secret(self) -> bytes:
         """A secret of the form that this scheme takes, for development."""
@@ -79,6 +78,18 @@ def with_headers(headers: Headers, added: Headers) -> list[tuple[bytes, bytes]]:
     """Headers with others put in, or in the place of those of the same name."""
     names = {name for name, _ in added}
     return [*(pair for pair in headers if pair[0] not in names), *added]
+
+
+def sealed(scheme: Scheme, unsigned: Delivery, secret: Secret, now: float, message_id: str) -> Delivery:
+    """A whole request as its sender would send it, by any scheme: a user's own may know headers only."""
+    if isinstance(scheme, Described):
+        return scheme.seal(unsigned, secret, now, message_id)
+    return _with_signature(scheme, unsigned, secret, now, message_id)
+
+
+def _with_signature(scheme: Scheme, unsigned: Delivery, secret: Secret, now: float, message_id: str) -> Delivery:
+    headers = scheme.sign(unsigned.body, secret, now, message_id)
+    return replace(unsigned, headers=with_headers(unsigned.headers, headers))
 
 
 def header_once(headers: Headers, name: bytes) -> bytes | None:
@@ -180,6 +191,7 @@ __all__ = [
     "header_once",
     "parse_timestamp",
     "prove",
+    "sealed",
     "secret_id",
     "with_headers",
 ]

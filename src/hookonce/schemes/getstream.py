@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hmac
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hookonce.errors import Reason, VerificationError
 from hookonce.model import Delivery, Secret, Verified
 from hookonce.schemes.base import Described, active, encode_hex, header_once, prove, with_headers
+from hookonce.schemes.inflate import inflate
 
 SIGNATURE = b"x-signature"
-INFLATED_BYTES_MAX = 8 << 20
-STEP_BYTES = 64 << 10
-GZIP = zlib.MAX_WBITS | 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +47,10 @@ class StreamScheme(Described):
 
 
 def inflated(delivery: Delivery) -> bytes:
-    """The body as it was written. ValueError for one that is damaged, has something after its end, or grows too large."""
+    """The body as it was written. ValueError where it cannot be had."""
     if not any(name == b"content-encoding" and value.lower() == b"gzip" for name, value in delivery.headers):
         return delivery.body
-    stream = zlib.decompressobj(wbits=GZIP)
-    parts, size, left = [], 0, delivery.body
-    while True:
-        try:
-            part = stream.decompress(left, STEP_BYTES)
-        except zlib.error:
-            raise ValueError("the body is no gzip") from None
-        left = stream.unconsumed_tail
-        size += len(part)
-        if size > INFLATED_BYTES_MAX:
-            raise ValueError(f"the body inflates to more than {INFLATED_BYTES_MAX} bytes")
-        parts.append(part)
-        if stream.eof:
-            break
-        if not part and not left:
-            raise ValueError("the compressed body is cut short")
-    if stream.unused_data:
-        raise ValueError("there is something after the compressed body")
-    return b"".join(parts)
+    return inflate(delivery.body)
 
 
-__all__ = ["INFLATED_BYTES_MAX", "StreamScheme", "inflated"]
+__all__ = ["StreamScheme", "inflated"]

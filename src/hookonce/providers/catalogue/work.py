@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from typing import Any
 
 from hookonce.errors import Reason, VerificationError
@@ -25,11 +24,9 @@ from hookonce.providers.handshakes import (
 from hookonce.providers.known import Known
 from hookonce.providers.locate import Locators, only_header
 from hookonce.schemes.hubspot import SecretFirstScheme, request_line_first
+from hookonce.schemes.inflate import inflate
 from hookonce.schemes.signature import Pieces, SignatureScheme, Stamp
 from hookonce.schemes.token import TokenScheme
-
-INFLATED_MAX = 8 << 20
-"""Bytes of a compressed body, once it is no longer compressed."""
 
 
 class Asana(Known, id="asana", title="Asana"):
@@ -523,16 +520,8 @@ class Pipedrive(Known, id="pipedrive", title="Pipedrive", confidence="likely"):
 
 def inflated(delivery: Delivery) -> Any:
     """The body as JSON, also where it is compressed; ValueError where it is neither, or too large."""
-    body = delivery.body
-    if (only_header(delivery.headers, b"content-encoding") or "").lower() == "gzip":
-        inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        try:
-            body = inflate.decompress(body, INFLATED_MAX)
-        except zlib.error as error:
-            raise ValueError("the body is no gzip") from error
-        if not inflate.eof:
-            raise ValueError("the body is cut short, or too large")
-    return read_json(body)
+    packed = (only_header(delivery.headers, b"content-encoding") or "").lower() == "gzip"
+    return read_json(inflate(delivery.body) if packed else delivery.body)
 
 
 class Nylas(Known, id="nylas", title="Nylas", confidence="likely"):
